@@ -27,7 +27,7 @@ ARCH ?= $(shell go env GOARCH)
 # If CVO_TESTDATA is set, tests that need it fail instead of being skipped.
 ifdef CVO_TESTDATA
 override CVO_TESTDATA := $(shell cd "$(CVO_TESTDATA)" 2>/dev/null && pwd || echo "$(CVO_TESTDATA)")
-ifneq ($(shell test -d "$(CVO_TESTDATA)/payloads" && echo found),found)
+ifneq ($(shell test -d "$(CVO_TESTDATA)/payloads" || [ "$(or $(MAKECMDGOALS),help)" = help ] && echo found),found)
 $(error CVO_TESTDATA=$(CVO_TESTDATA): this folder has no payloads: name the folder that docs/dev/testing.md describes, or unset the variable)
 endif
 export CVO_TESTDATA
@@ -110,10 +110,12 @@ generate: ## Regenerate all generated files
 # Packages that `make test` leaves to `make outer`, `interop` and `e2e`. They take minutes, or build programs, which Go's test cache
 # does not track, so they run with -count 1.
 WHOLE := chart|demo|docs|e2e|env|image|integration|interop|property
-PACKAGES = $$(go list ./... | grep -vE '/test/($(WHOLE))$$')
-# The gate runs all packages but those, and apart from the others, without the cache, those whose tests build programs.
-CACHED = $$(go list ./... | grep -vE '/(test/($(WHOLE)|operators/actor)|cmd/cvo)$$')
-UNCACHED := ./test/docs ./test/operators/actor ./cmd/cvo
+LIST := go list ./... | grep -vE '/test/($(WHOLE))$$'
+PACKAGES = $$($(LIST))
+# The gate runs all packages but those, and apart from the others, without the cache, these, whose tests also build programs.
+BUILDERS := test/operators/actor|cmd/cvo
+CACHED = $$($(LIST) | grep -vE '/($(BUILDERS))$$')
+UNCACHED := ./test/docs $(addprefix ./,$(subst |, ,$(BUILDERS)))
 # A run of selected packages leaves the results of all packages alone.
 RESULTS := .cache/test$(if $(PKG),-selected)
 # Of test/integration the gate runs the main paths: an install, an update, a restart, the repair of drift, requests that are
@@ -125,13 +127,18 @@ WALKS := ^TestDocumentedOutputIsCurrent$$
 # gotest runs tests, lists those that failed at the end, and writes the results to a file for hack/slowest.sh and hack/failed.sh.
 gotest = $(GOTESTSUM) --format $(or $(2),standard-quiet) --jsonfile $(RESULTS)/$(1).json --
 
+# TESTED is a command that gotestsum runs with the number of tests.
+TESTED := sh -c "[ $$TESTS_TOTAL -gt 0 ] || { echo no test ran: PKG or TESTFLAGS selects none >&2; exit 1; }"
+
 # failures lists all that failed, from the results of several runs of gotest.
 failures = [ $$failed -eq 0 ] || { echo 'what failed:'; hack/failed.sh $(RESULTS)/*.json | sed 's/^/  /'; }
 
 .PHONY: check
-check: crds verify-format vet ## Check the format, vet, and run the tests that need no control plane, for each edit (PKG=)
-	@packages="$(or $(PKG),$(PACKAGES))"; \
-	  $(GOTESTSUM) --format standard-quiet --hide-summary skipped -- -short -vet=off $(TESTFLAGS) $$packages
+check: crds golangci-lint ## Check the format, vet, and run the tests that need no control plane, for each edit (PKG=)
+	@packages="$(or $(PKG),$(PACKAGES))"; folders=$$(go list -f '{{.Dir}}' $(or $(PKG),./...)); echo 'checking the format, then go vet, then the tests'; \
+	  $(GOLANGCI_LINT) fmt --diff $$folders || { echo 'run make format' >&2; exit 1; }; \
+	  go vet $(or $(PKG),./...); \
+	  $(GOTESTSUM) --format standard-quiet --hide-summary skipped --post-run-command '$(TESTED)' -- -short -vet=off $$packages $(TESTFLAGS)
 
 # Without jq, the lists of the slowest and of the failed tests are missing, and tests of the documentation fail.
 .PHONY: jq
@@ -143,10 +150,11 @@ jq:
 .PHONY: test
 test: jq crds kube-tools ## Run the tests that decide whether a change may land (PKG=./pkg/...); CVO_TESTDATA=DIR adds those on real releases
 	@packages="$(or $(PKG),$(CACHED))"; rm -rf $(RESULTS); failed=0; trap 'exit 130' INT; \
-	  $(call gotest,packages) -vet=off -timeout 20m $(if $(PKG),-count 1) $(TESTFLAGS) $$packages || failed=1; \
+	  $(call gotest,packages) -vet=off -timeout 20m $(if $(PKG),-count 1) $$packages $(TESTFLAGS) || failed=1; \
 	  $(if $(PKG),,\
-	  $(call gotest,uncached) -vet=off -timeout 5m -count 1 -skip '$(WALKS)' $(TESTFLAGS) $(UNCACHED) || failed=1; \
-	  $(call gotest,paths) -vet=off -timeout 20m -count 1 -run '$(MAIN_PATHS)' $(TESTFLAGS) ./test/integration || failed=1;) \
+	  $(call gotest,uncached) -vet=off -timeout 5m -count 1 -skip '$(WALKS)' $(UNCACHED) $(TESTFLAGS) || failed=1; \
+	  $(call gotest,paths) -vet=off -timeout 20m -count 1 -run '$(MAIN_PATHS)' ./test/integration $(TESTFLAGS) || failed=1;) \
+	  [ $$failed -ne 0 ] || grep -q '"Action":"pass".*"Test":' $(RESULTS)/*.json || { echo 'no test ran: PKG or TESTFLAGS selects none' >&2; exit 1; }; \
 	  hack/slowest.sh $(RESULTS)/*.json || true; $(failures); exit $$failed
 
 # Each ring runs even if another failed. At the end, the times and the failed tests are listed.
@@ -168,13 +176,13 @@ CONCURRENT = $(shell grep -rlE --include='*.go' $(GOROUTINES) pkg internal cmd m
 # before it exits unless GORACE sets another time.
 .PHONY: race
 race: crds kube-tools ## Run the tests of packages with goroutines under the race detector, which needs a C compiler
-	CGO_ENABLED=1 GORACE=atexit_sleep_ms=50 $(call gotest,race) -race -vet=off -timeout 20m $(TESTFLAGS) $(CONCURRENT)
+	CGO_ENABLED=1 GORACE=atexit_sleep_ms=50 $(call gotest,race) -race -vet=off -timeout 20m $(CONCURRENT) $(TESTFLAGS)
 
 # The longest packages come first, so that the others run in parallel with them.
 .PHONY: outer
 outer: jq crds kube-tools helm ## Run the tests of whole programs: integration, Helm, docs, histories
 	packages=$$(go list ./test/integration ./test/image ./test/... | grep -E '/test/($(WHOLE))$$' | grep -vE '/(e2e|interop)$$'); \
-	  $(call gotest,outer) -vet=off -timeout 45m -count 1 $(TESTFLAGS) $$packages
+	  $(call gotest,outer) -vet=off -timeout 45m -count 1 $$packages $(TESTFLAGS)
 
 .PHONY: flakes
 flakes: ## Run make test N times on a busy machine and list what failed (N=3, PKG=./pkg/...)
@@ -182,11 +190,11 @@ flakes: ## Run make test N times on a busy machine and list what failed (N=3, PK
 
 .PHONY: interop
 interop: peers ## Exchange images and signatures with cosign, crane, skopeo, Fulcio and Rekor
-	$(call gotest,interop) -timeout 15m -count 1 $(TESTFLAGS) ./test/interop
+	$(call gotest,interop) -timeout 15m -count 1 ./test/interop $(TESTFLAGS)
 
 .PHONY: integration
 integration: crds kube-tools ## Run only the tests of the built operator as a process against a real kube-apiserver
-	go test -timeout 30m -count 1 $(TESTFLAGS) ./test/integration
+	go test -timeout 30m -count 1 ./test/integration $(TESTFLAGS)
 
 # An older API server with the same etcd. The second run lists before it watches, as clients of such clusters do. The gates are fields of
 # pods that the tests set and that this version serves on request only.
@@ -197,14 +205,14 @@ COMPAT_ENV := CVO_KUBE_BIN="$(COMPAT)" CVO_KUBE_FEATURE_GATES=ImageVolume=true,H
 compat: crds kube-tools ## Run the tests of applying, property and integration against kube-apiserver 1.34, with watch lists on and off
 	CVO_KUBE_BIN="$(COMPAT)" CVO_KUBE_MODULE=test/kube/compat test/kube/build.sh kube-apiserver
 	ln -sf ../kube/etcd "$(COMPAT)/etcd"
-	$(COMPAT_ENV) go test -timeout 60m -count 1 $(TESTFLAGS) ./pkg/apply/... ./test/property ./test/integration
+	$(COMPAT_ENV) go test -timeout 60m -count 1 ./pkg/apply/... ./test/property ./test/integration $(TESTFLAGS)
 	KUBE_FEATURE_WatchListClient=false $(COMPAT_ENV) \
-	  go test -timeout 60m -count 1 $(TESTFLAGS) ./pkg/apply/... ./test/property ./test/integration
+	  go test -timeout 60m -count 1 ./pkg/apply/... ./test/property ./test/integration $(TESTFLAGS)
 
 .PHONY: e2e
 e2e: crds ## Run the tests on a real cluster, made by kind in Docker (KIND_NODE_IMAGE, CVO_E2E_KEEP=1: docs/dev/e2e.md)
 	@prepared=$$(test/e2e/prepare.sh) && set -- $$prepared && echo "node image: $$1, parallel clusters: $$2" && \
-	  CVO_E2E=1 KIND_NODE_IMAGE=$$1 $(call gotest,e2e,standard-verbose) -timeout 60m -count 1 -parallel $$2 $(TESTFLAGS) ./test/e2e
+	  CVO_E2E=1 KIND_NODE_IMAGE=$$1 $(call gotest,e2e,standard-verbose) -timeout 60m -count 1 -parallel $$2 ./test/e2e $(TESTFLAGS)
 
 .PHONY: property
 property: crds kube-tools ## Try applying with SEEDS random histories against a real kube-apiserver, some under faults
@@ -253,10 +261,6 @@ format: golangci-lint ## Format all Go files
 .PHONY: verify-format
 verify-format: golangci-lint
 	@$(GOLANGCI_LINT) fmt --diff || { echo 'run make format' >&2; exit 1; }
-
-.PHONY: vet
-vet: crds
-	go vet $(or $(PKG),./...)
 
 .PHONY: verify-modules
 verify-modules:

@@ -4,6 +4,7 @@ package hack
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"go/version"
 	"io/fs"
 	"os"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
 )
 
 // TestFailedListsWhatDidNotPass runs the real go test on packages that pass, fail, hang and do not compile.
@@ -88,19 +90,68 @@ func TestRunNamesWhatFailed(t *testing.T) {
 	}
 }
 
-func TestFlakesFailsIfNoTestRan(t *testing.T) {
+func TestFlakesStopsIfNoTestRan(t *testing.T) {
+	const results = "mkdir -p .cache/test && echo '%s' >.cache/test/packages.json; "
 	for _, tt := range []struct {
-		result, want string
-		code         int
+		test, want string // test is the script of make test
+		code       int
 	}{
-		{`{"Action":"pass","Package":"p"}`, "no test ran: PKG or TESTFLAGS selects none", 2},
-		{`{"Action":"pass","Package":"p","Test":"TestA"}`, "nothing failed; runs: 1", 0},
+		{fmt.Sprintf(results, `{"Action":"pass","Package":"p"}`) + "echo no test ran; exit 2", "no test ran", 2},
+		{"echo 'p: directory not found'; exit 2", "p: directory not found", 2},
+		{fmt.Sprintf(results, `{"Action":"fail","Package":"p","Test":"TestA"}`) + "exit 2", "1 p TestA", 1},
+		{fmt.Sprintf(results, `{"Action":"pass","Package":"p","Test":"TestA"}`), "nothing failed; runs: 1", 0},
 	} {
-		run := withFakes(t, "hack/flakes.sh", map[string]string{"make": "mkdir -p .cache/test && echo '" + tt.result + "' >.cache/test/packages.json"}, "1")
+		run := withFakes(t, "hack/flakes.sh", map[string]string{
+			"make": `case "$*" in *TESTFLAGS*) ` + tt.test + " ;; esac",
+		}, "1")
+		script, err := os.ReadFile("failed.sh")
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(run.Dir, "hack", "failed.sh"), script, 0o755))
 		output, _ := run.CombinedOutput() // its exit code is compared below
-		assert.Equal(t, tt.code, run.ProcessState.ExitCode())
+		assert.Equal(t, tt.code, run.ProcessState.ExitCode(), "%s", output)
 		assert.Contains(t, string(output), tt.want)
 	}
+}
+
+// TestScriptsAndWorkflowsParse checks the syntax of what no other test runs.
+func TestScriptsAndWorkflowsParse(t *testing.T) {
+	scripts, workflows := 0, 0
+	require.NoError(t, filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			if entry.Name() == ".cache" || entry.Name() == ".git" || entry.Name() == "bin" {
+				return fs.SkipDir
+			}
+			return err
+		}
+		if extension := filepath.Ext(path); extension != "" && extension != ".sh" && extension != ".yaml" {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		switch {
+		case err != nil:
+			return err
+		case bytes.HasPrefix(text, []byte("#!")):
+			scripts++
+			parse := exec.CommandContext(t.Context(), "bash", "-n")
+			parse.Stdin = bytes.NewReader(text)
+			output, err := parse.CombinedOutput()
+			assert.NoError(t, err, "%s: %s", path, output)
+		case strings.Contains(path, ".github/workflows/"):
+			workflows++
+			var workflow struct {
+				On   map[string]any                   `json:"on"`
+				Jobs map[string]struct{ Steps []any } `json:"jobs"`
+			}
+			require.NoError(t, yaml.Unmarshal(text, &workflow), path)
+			require.NotEmpty(t, workflow.Jobs, path)
+			for name, job := range workflow.Jobs {
+				assert.NotEmpty(t, job.Steps, "%s: %s", path, name)
+			}
+		}
+		return nil
+	}))
+	assert.Greater(t, scripts, 10)
+	assert.Equal(t, 2, workflows)
 }
 
 // withFakes returns a command that runs a script of this repository in a folder of its own, with shell scripts in place of programs.
