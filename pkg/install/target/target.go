@@ -5,7 +5,6 @@ package target
 import (
 	"context"
 	"fmt"
-	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -14,12 +13,12 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/apply/kinds"
 	"github.com/cluster-version/cvo/pkg/apply/request"
 	enginecluster "github.com/cluster-version/cvo/pkg/engine/cluster"
+	"github.com/cluster-version/cvo/pkg/kube/process"
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
@@ -40,11 +39,7 @@ func Connect(ctx context.Context, cfg *rest.Config, manifests []*manifest.Manife
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the API server: %w", err)
 	}
-	discovering, err := rest.HTTPClientFor(endingWith(ctx, cfg))
-	if err != nil {
-		return nil, fmt.Errorf("connecting to the API server: %w", err)
-	}
-	mapper, err := apiutil.NewDynamicRESTMapper(cfg, discovering)
+	mapper, err := process.MapperUntil(ctx)(cfg, httpClient)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the API server: %w", err)
 	}
@@ -62,25 +57,6 @@ func Connect(ctx context.Context, cfg *rest.Config, manifests []*manifest.Manife
 	}
 	return &Cluster{c, connection, kinds.NewMapper(clock.RealClock{}, d, manifests)}, nil
 }
-
-// endingWith returns a copy of a configuration whose requests also end with ctx. The mapper needs it, because its requests have no context.
-func endingWith(ctx context.Context, cfg *rest.Config) *rest.Config {
-	cfg = rest.CopyConfig(cfg)
-	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return roundTripper(func(r *http.Request) (*http.Response, error) {
-			// The function stays registered, because the caller reads the response after the return.
-			either, cancel := context.WithCancelCause(r.Context())
-			context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-			return next.RoundTrip(r.WithContext(either))
-		})
-	})
-	return cfg
-}
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-// RoundTrip implements http.RoundTripper.
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // Metadata returns the metadata of the existing object, or nil if it does not exist.
 func (c *Cluster) Metadata(ctx context.Context, object client.Object) (*metav1.PartialObjectMetadata, error) {
