@@ -16,29 +16,39 @@ import (
 
 // kinds describes the fields of our own kinds.
 func kinds() (string, error) {
-	names, err := fs.Glob(manifests.FS(), "*.crd.yaml")
 	var out strings.Builder
-	for _, name := range names {
-		text, err := fs.ReadFile(manifests.FS(), name)
-		if err != nil {
+	for _, set := range []fs.FS{manifests.FS(), manifests.Node()} {
+		if err := kindsOf(&out, set); err != nil {
 			return "", err
+		}
+	}
+	return out.String(), nil
+}
+
+// kindsOf writes the kinds whose definitions are in a folder.
+func kindsOf(out *strings.Builder, set fs.FS) error {
+	names, err := fs.Glob(set, "*.crd.yaml")
+	for _, name := range names {
+		text, err := fs.ReadFile(set, name)
+		if err != nil {
+			return err
 		}
 		crd := apiextensionsv1.CustomResourceDefinition{}
 		if err := yaml.Unmarshal(text, &crd); err != nil {
-			return "", fmt.Errorf("%s: %w", name, err)
+			return fmt.Errorf("%s: %w", name, err)
 		}
 		if crd.Spec.Group != api.ReleaseRolloutVersion.Group {
 			continue // a build adds the kinds of OpenShift
 		}
 		for _, version := range crd.Spec.Versions {
 			schema := version.Schema.OpenAPIV3Schema
-			fmt.Fprintf(&out, "## %s\n\n%s\n\nAPI: `%s/%s`, resource `%s`.\n\n| field | type | description |\n|---|---|---|\n",
+			fmt.Fprintf(out, "## %s\n\n%s\n\nAPI: `%s/%s`, resource `%s`.\n\n| field | type | description |\n|---|---|---|\n",
 				crd.Spec.Names.Kind, escape(join(schema.Description)), crd.Spec.Group, version.Name, crd.Spec.Names.Plural)
-			fields(&out, "", schema)
+			fields(out, "", schema)
 			out.WriteString("\n")
 		}
 	}
-	return out.String(), err
+	return err
 }
 
 // fields writes the fields of an object, and theirs.

@@ -38,6 +38,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/cluster-version/cvo/pkg/api"
@@ -123,6 +124,10 @@ func prepare(t *testing.T, nodes ...string) *stage {
 		for _, kind := range []string{"machineconfigs", "machineconfigpools-CustomNoUpgrade", "controllerconfigs-Default", "machineconfignodes-Default", "kubeletconfigs"} {
 			e.Serve(t, "../../../machineconfiguration/v1/zz_generated.crd-manifests/0000_80_machine-config_01_"+kind+".crd.yaml")
 		}
+		_, err := envtest.InstallCRDs(e.Config("test"), envtest.CRDInstallOptions{
+			ErrorIfPathMissing: true, Paths: []string{"../../manifests/node/0000_80_machine-config_01_noderolloutpolicies.crd.yaml"},
+		})
+		require.NoError(t, err)
 		e.Serve(t, "../../../operator/v1/zz_generated.crd-manifests/0000_80_machine-config_01_machineconfigurations-Default.crd.yaml")
 	})
 	scheme, err := cluster.NewScheme()
@@ -135,7 +140,7 @@ func prepare(t *testing.T, nodes ...string) *stage {
 	begun := time.Now()
 	t.Cleanup(func() {
 		s.assertAccepted(begun)
-		for _, kind := range []client.Object{&operatorv1.MachineConfiguration{}, &mcfgv1.KubeletConfig{}, &mcfgv1.MachineConfigPool{}, &mcfgv1.MachineConfig{}, &mcfgv1.MachineConfigNode{}, &corev1.Node{}, &configv1.ClusterOperator{}} {
+		for _, kind := range []client.Object{&api.NodeRolloutPolicy{}, &operatorv1.MachineConfiguration{}, &mcfgv1.KubeletConfig{}, &mcfgv1.MachineConfigPool{}, &mcfgv1.MachineConfig{}, &mcfgv1.MachineConfigNode{}, &corev1.Node{}, &configv1.ClusterOperator{}} {
 			assert.NoError(t, c.DeleteAllOf(context.WithoutCancel(t.Context()), kind))
 		}
 	})

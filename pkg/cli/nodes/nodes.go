@@ -71,7 +71,7 @@ func (f *flags) open(agent string) (client.Client, error) {
 	cfg.UserAgent = agent
 	cfg.WarningHandlerWithContext = rest.NoWarnings{}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{mcfgv1.Install, operatorv1.Install, corev1.AddToScheme, policyv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{mcfgv1.Install, operatorv1.Install, corev1.AddToScheme, policyv1.AddToScheme, api.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return nil, err
 		}

@@ -47,7 +47,7 @@ func reducePod(object any, own client.ObjectKey) any {
 func NewCatchUp(mgr manager.Manager) (*watch.CatchUp, error) {
 	c := watch.NewCatchUp(mgr.GetClient(), mgr.GetAPIReader(),
 		&corev1.NodeList{}, &mcfgv1.MachineConfigPoolList{}, &mcfgv1.MachineConfigList{}, &mcfgv1.MachineConfigNodeList{},
-		&mcfgv1.KubeletConfigList{}, &mcfgv1.ControllerConfigList{})
+		&mcfgv1.KubeletConfigList{}, &mcfgv1.ControllerConfigList{}, &api.NodeRolloutPolicyList{})
 	if err := mgr.Add(c); err != nil {
 		return nil, fmt.Errorf("comparing the cache: %w", err)
 	}

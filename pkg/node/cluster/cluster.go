@@ -30,7 +30,7 @@ const ConflictRetry = 50 * time.Millisecond
 // NewScheme returns a scheme with the types that the processes read and write.
 func NewScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, mcfgv1.Install, configv1.Install, operatorv1.Install} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, mcfgv1.Install, configv1.Install, operatorv1.Install, api.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("preparing scheme: %w", err)
 		}

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/node/policy"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
@@ -47,6 +48,8 @@ func NewPool(p *mcfgv1.MachineConfigPool, m pool.Membership, all []*corev1.Node,
 			input.Refused[n.Name] = refusal
 		} else if daemon := n.Annotations[api.DaemonReleaseAnnotation]; daemon != release {
 			input.Refused[n.Name] = fmt.Sprintf("waits for its daemon of release %s: the running one is of release %q", release, daemon)
+		} else if held := policy.Hold(n); held != "" {
+			input.Refused[n.Name] = held
 		}
 	}
 	for _, n := range candidates.Retarget {
@@ -84,6 +87,16 @@ func (p *Pool) refuseUnstageable(s pool.Staging) {
 	maps.Copy(p.Refused, s.Failed)
 }
 
+// Refuse refuses the candidates that are not refused for another reason. why is a sentence without subject and period; an empty one refuses none.
+func (p *Pool) Refuse(why string) {
+	if why == "" {
+		return
+	}
+	for _, n := range p.Candidates {
+		p.Refused[n.Name] = cmp.Or(p.Refused[n.Name], why)
+	}
+}
+
 // OtherRelease says why the controller of a release may neither render nor assign configs, as a sentence without subject and period; it returns
 // an empty text if it may. An update of the stage begins with the ControllerConfig, which is nil if it does not exist. Until its new controller
 // runs, the MachineConfigs of both releases may be mixed.
@@ -112,9 +125,7 @@ func Guarded(pools []Pool, planner func([]Pool) []Plan, guard func(*corev1.Node)
 	}
 	for i := range pools {
 		if pools[i].UpdatesControlPlane {
-			for _, n := range pools[i].Candidates {
-				pools[i].Refused[n.Name] = cmp.Or(pools[i].Refused[n.Name], why)
-			}
+			pools[i].Refuse(why)
 		}
 	}
 	return planner(pools)

@@ -52,6 +52,22 @@ func Used(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node) int {
 	return used
 }
 
+// Failed returns the number of nodes that failed to apply the pool's config and run another one.
+func Failed(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node) int {
+	failed := 0
+	for _, n := range nodes {
+		if hasTarget(n, p.Spec.Configuration.Name) && isFailing(n) {
+			failed++
+		}
+	}
+	return failed
+}
+
+// IsUpdated reports whether all of a pool's nodes run the pool's config.
+func IsUpdated(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node) bool {
+	return !slices.ContainsFunc(nodes, func(n *corev1.Node) bool { return !IsDone(n) || !hasTarget(n, p.Spec.Configuration.Name) })
+}
+
 // Select returns the candidates of a pool with at most maxUnavailable used slots.
 func Select(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node, maxUnavailable int) Candidates {
 	c := Candidates{Capacity: max(maxUnavailable-Used(p, nodes), 0)}

@@ -33,6 +33,8 @@ const (
 type rollout struct {
 	pool  *mcfgv1.MachineConfigPool
 	nodes []*corev1.Node
+	// isRendered reports whether the pool's config is what its MachineConfigs result in.
+	isRendered bool
 	// renderError says why the pool's MachineConfigs cannot be rendered; empty if they can.
 	renderError string
 	// targeted are the nodes that get the pool's config now, in order.
@@ -60,6 +62,9 @@ func (r *pools) plan(ctx context.Context, rollouts []*rollout, members pool.Memb
 	for i, o := range rollouts {
 		inputs[i] = o.prepare(members, nodes, machines, r.options.Release, refusals[readerOf(o.pool)])
 		isNeeded = isNeeded || inputs[i].Used < inputs[i].Slots && len(inputs[i].Candidates) > 0
+	}
+	if err := r.restrict(ctx, rollouts, inputs); err != nil {
+		return 0, err
 	}
 	if !isNeeded {
 		r.hasIdle.Store(false)

@@ -43,6 +43,9 @@ type pools struct {
 	writtenNodes    watch.Written[*corev1.Node]
 	writtenPools    watch.Written[*mcfgv1.MachineConfigPool]
 	writtenMachines watch.Written[*mcfgv1.MachineConfigNode]
+	writtenPolicies watch.Written[*api.NodeRolloutPolicy]
+
+	durations durations
 
 	planner *planner
 	guard   *guard
@@ -109,7 +112,9 @@ func (r *pools) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.R
 			rollouts[i].renderError = pool.Message(p, mcfgv1.MachineConfigPoolRenderDegraded) // until the MachineConfigs are rendered again
 			continue
 		}
-		rollouts[i].wait, rollouts[i].renderError, rollouts[i].err = r.render(ctx, p, configs.Items)
+		o := rollouts[i]
+		o.wait, o.renderError, o.err = r.render(ctx, p, configs.Items)
+		o.isRendered = o.wait == 0 && o.renderError == "" && o.err == nil
 	}
 	// Before nodes get a config, their daemons must be able to read it.
 	usage := pool.NewUsage(configs.Items, all, nodes)
@@ -371,6 +376,7 @@ func (r *pools) assign(ctx context.Context, o *rollout, members pool.Membership)
 		if change.Target {
 			logr.FromContextOrDiscard(ctx).Info("config assigned", "pool", p.Name, "node", next.Name, "config", target)
 			targeted = append(targeted, next.Name)
+			r.durations.begin(next.Name, target, r.clock.Now())
 		}
 	}
 	switch len(targeted) {

@@ -20,7 +20,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/view/nodes"
 )
 
-// Nodes reads the state of the updates of nodes: three lists, page by page. The error is ErrAbsent if the cluster has no MachineConfigPools.
+// Nodes reads the state of the updates of nodes: four lists, page by page. The error is ErrAbsent if the cluster has no MachineConfigPools.
 func Nodes(ctx context.Context, c client.Reader, now time.Time) (nodes.Cluster, error) {
 	cluster := nodes.Cluster{At: now}
 	pools, err := listed[mcfgv1.MachineConfigPool](ctx, c, &mcfgv1.MachineConfigPoolList{})
@@ -34,6 +34,14 @@ func Nodes(ctx context.Context, c client.Reader, now time.Time) (nodes.Cluster, 
 	machines, err := listed[mcfgv1.MachineConfigNode](ctx, c, &mcfgv1.MachineConfigNodeList{})
 	if err != nil && !meta.IsNoMatchError(err) {
 		return cluster, explain("MachineConfigNodes", err)
+	}
+	policies, err := listed[api.NodeRolloutPolicy](ctx, c, &api.NodeRolloutPolicyList{})
+	if err != nil && !meta.IsNoMatchError(err) {
+		return cluster, explain("NodeRolloutPolicies", err)
+	}
+	cluster.RolloutPolicies = map[string]*api.NodeRolloutPolicy{}
+	for i := range policies {
+		cluster.RolloutPolicies[policies[i].Name] = &policies[i]
 	}
 	cluster.Pools, cluster.Nodes, cluster.Machines = pointers.To(pools), pointers.To(found), map[string]*mcfgv1.MachineConfigNode{}
 	for i := range machines {

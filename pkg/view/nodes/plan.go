@@ -21,6 +21,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/node/disruption"
 	"github.com/cluster-version/cvo/pkg/node/drain"
 	"github.com/cluster-version/cvo/pkg/node/plan"
+	"github.com/cluster-version/cvo/pkg/node/policy"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
@@ -159,6 +160,7 @@ func NewDraft(c Cluster, configs Configs, only string) (*Draft, error) {
 		isShown := only == "" || only == p.Name
 		d.drafts = append(d.drafts, r.draft(p, members, c.Nodes, c.Machines, isShown))
 	}
+	d.restrict(c.RolloutPolicies)
 	// The controller does not start nodes of paused pools, so they must not take budgets from others.
 	slices.SortFunc(d.drafts, func(a, b draft) int {
 		return cmp.Or(compareBool(a.Paused, b.Paused), strings.Compare(a.Name, b.Name))
@@ -169,6 +171,21 @@ func NewDraft(c Cluster, configs Configs, only string) (*Draft, error) {
 		}
 	}
 	return d, nil
+}
+
+// restrict refuses nodes by the policies, as the controller does.
+func (d *Draft) restrict(policies map[string]*api.NodeRolloutPolicy) {
+	states := make([]policy.Pool, len(d.drafts))
+	for i, p := range d.drafts {
+		states[i] = policy.Pool{
+			Name: p.Name, Policy: policies[p.Name],
+			Nodes: len(p.nodes), Failed: pool.Failed(p.pool, p.nodes) + len(p.input.Unstageable),
+			Updated: p.err == nil && pool.IsUpdated(p.pool, p.nodes),
+		}
+	}
+	for i, decision := range policy.Decide(states, d.plan.At) {
+		d.drafts[i].input.Refuse(decision.Refusal)
+	}
 }
 
 func compareBool(a, b bool) int {

@@ -212,6 +212,23 @@ func TestPlanExpectsThatNodesStage(t *testing.T) {
 	assert.Equal(t, "Start a", turns(p.plan())[0], "the failure is of another config")
 }
 
+// TestPlanFollowsPoliciesAndHolds has a node that an administrator holds, and a policy that starts no node of the pool.
+func TestPlanFollowsPoliciesAndHolds(t *testing.T) {
+	p := newPlanned(t, 3)
+	p.add("a", "b")
+	p.Added = []*mcfgv1.MachineConfig{newConfig(t, "99-worker", "worker", "/etc/app.conf", "two")}
+	p.Nodes[0].Annotations[api.NodeHoldAnnotation] = "the vendor examines it"
+	const held = "Wait a is held by annotation cvo.cluster-version.github.io/hold: the vendor examines it"
+	assert.Equal(t, []string{"Start b", held}, turns(p.plan()))
+
+	policy := &api.NodeRolloutPolicy{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}
+	policy.Spec.DependsOn = []string{"infra"}
+	p.RolloutPolicies = map[string]*api.NodeRolloutPolicy{"worker": policy}
+	assert.Equal(t, []string{
+		held, "Wait b waits, because NodeRolloutPolicy worker is invalid: spec.dependsOn names MachineConfigPool infra, which does not exist",
+	}, turns(p.plan()))
+}
+
 func TestPlanShowsBudgetsAndLosses(t *testing.T) {
 	p := newPlanned(t, 3)
 	p.add("a", "b", "c")

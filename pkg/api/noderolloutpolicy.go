@@ -1,0 +1,128 @@
+package api
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// NodeRolloutPolicyVersion and NodeRolloutPolicyKind identify the cluster-scoped object that limits when the nodes of a MachineConfigPool start
+// their update. It has the name of the pool. A pool without one starts nodes as soon as maxUnavailable and the budgets allow.
+var NodeRolloutPolicyVersion = schema.GroupVersion{Group: "cvo.cluster-version.github.io", Version: "v1alpha1"}
+
+// NodeRolloutPolicyKind is the kind of a NodeRolloutPolicy.
+const NodeRolloutPolicyKind = "NodeRolloutPolicy"
+
+// NodeHoldAnnotation on a Node keeps it at its config. Its value is the reason. An administrator writes it.
+const NodeHoldAnnotation = "cvo.cluster-version.github.io/hold"
+
+// Conditions of a NodeRolloutPolicy, and their reasons.
+const (
+	// PolicyAccepted reports whether the policy can be applied. If it is False, no node of the pool starts.
+	PolicyAccepted = "Accepted"
+	// ReasonPolicyAccepted means that the policy can be applied.
+	ReasonPolicyAccepted = "Accepted"
+	// ReasonPolicyInvalid means that a field is invalid. The message names it.
+	ReasonPolicyInvalid = "Invalid"
+	// ReasonPoolNotFound means that no MachineConfigPool has the policy's name.
+	ReasonPoolNotFound = "PoolNotFound"
+	// PolicyHalted is True while so many nodes failed to apply the pool's config that no other node starts.
+	PolicyHalted = "Halted"
+	// ReasonFailureBudgetExhausted means that as many nodes failed as spec.failureBudget names.
+	ReasonFailureBudgetExhausted = "FailureBudgetExhausted"
+	// ReasonWithinFailureBudget means that fewer nodes failed.
+	ReasonWithinFailureBudget = "WithinFailureBudget"
+)
+
+// NodeRolloutPolicy limits when the nodes of a MachineConfigPool start their update.
+type NodeRolloutPolicy struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+	Spec              NodeRolloutPolicySpec   `json:"spec,omitzero"`
+	Status            NodeRolloutPolicyStatus `json:"status,omitzero"`
+}
+
+// NodeRolloutPolicySpec has an administrator's limits. The zero value limits nothing.
+type NodeRolloutPolicySpec struct {
+	// Windows are the times at which nodes start, if they are expected to be done before the window ends. Without one, nodes start at any time.
+	Windows []UpdateWindow `json:"windows,omitempty"`
+	// ExpectedDuration is the time that a node is expected to need until the status has one that was measured; default DefaultNodeDuration.
+	ExpectedDuration *metav1.Duration `json:"expectedDuration,omitempty"`
+	// FailureBudget is the number or the percentage of nodes, rounded up, whose failure stops the start of others.
+	FailureBudget *intstr.IntOrString `json:"failureBudget,omitempty"`
+	// DependsOn names MachineConfigPools that must be updated before a node of this pool starts.
+	DependsOn []string `json:"dependsOn,omitempty"`
+}
+
+// UpdateWindow is a time that repeats each week, by the clock of a time zone.
+type UpdateWindow struct {
+	// Days are the days on which the window starts, as Mon, Tue, Wed, Thu, Fri, Sat and Sun; none for every day.
+	Days []string `json:"days,omitempty"`
+	// Start and End are times such as 22:00. A window whose end is not after its start ends on the next day.
+	Start string `json:"start"`
+	End   string `json:"end"`
+	// TimeZone is a name of the IANA database such as Europe/Prague; default UTC.
+	TimeZone string `json:"timeZone,omitempty"`
+}
+
+// NodeRolloutPolicyStatus is the controller's report.
+type NodeRolloutPolicyStatus struct {
+	ObservedGeneration int64              `json:"observedGeneration,omitempty"`
+	Conditions         []metav1.Condition `json:"conditions,omitempty"`
+	// NodeDuration is the time within which nine of ten recent updates of nodes were done; nil before at least five were.
+	NodeDuration *metav1.Duration `json:"nodeDuration,omitempty"`
+}
+
+// NodeRolloutPolicyList is a list of NodeRolloutPolicies.
+type NodeRolloutPolicyList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []NodeRolloutPolicy `json:"items"`
+}
+
+// AddToScheme adds NodeRolloutPolicies to a scheme.
+func AddToScheme(scheme *runtime.Scheme) error {
+	scheme.AddKnownTypes(NodeRolloutPolicyVersion, &NodeRolloutPolicy{}, &NodeRolloutPolicyList{})
+	metav1.AddToGroupVersion(scheme, NodeRolloutPolicyVersion)
+	return nil
+}
+
+// DeepCopy returns a copy of the policy.
+func (p *NodeRolloutPolicy) DeepCopy() *NodeRolloutPolicy {
+	next := *p
+	next.ObjectMeta = *p.ObjectMeta.DeepCopy()
+	next.Spec.Windows = slices.Clone(p.Spec.Windows)
+	for i, w := range next.Spec.Windows {
+		next.Spec.Windows[i].Days = slices.Clone(w.Days)
+	}
+	next.Spec.ExpectedDuration = copyOf(p.Spec.ExpectedDuration)
+	next.Spec.FailureBudget = copyOf(p.Spec.FailureBudget)
+	next.Spec.DependsOn = slices.Clone(p.Spec.DependsOn)
+	next.Status.Conditions = slices.Clone(p.Status.Conditions)
+	next.Status.NodeDuration = copyOf(p.Status.NodeDuration)
+	return &next
+}
+
+// DeepCopyObject implements runtime.Object.
+func (p *NodeRolloutPolicy) DeepCopyObject() runtime.Object { return p.DeepCopy() }
+
+// DeepCopyObject implements runtime.Object.
+func (l *NodeRolloutPolicyList) DeepCopyObject() runtime.Object {
+	next := *l
+	next.ListMeta = *l.ListMeta.DeepCopy()
+	next.Items = make([]NodeRolloutPolicy, len(l.Items))
+	for i := range l.Items {
+		next.Items[i] = *l.Items[i].DeepCopy()
+	}
+	return &next
+}
+
+func copyOf[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	return new(*p)
+}

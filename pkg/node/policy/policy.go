@@ -1,0 +1,195 @@
+// Package policy decides by NodeRolloutPolicies whether the nodes of a pool may start their update now. It takes policies and the state of pools
+// as values. Package update reads them, and package plan orders the nodes that may start.
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/cluster-version/cvo/internal/printable"
+	"github.com/cluster-version/cvo/pkg/api"
+)
+
+// DefaultNodeDuration is the default of spec.expectedDuration.
+const DefaultNodeDuration = 30 * time.Minute
+
+// Pool is the state of a MachineConfigPool.
+type Pool struct {
+	// Name is the pool's name, and Policy its policy; nil if it has none.
+	Name   string
+	Policy *api.NodeRolloutPolicy
+	// Nodes is the number of the pool's nodes, and Failed the number of those that failed to stage or to apply the pool's config.
+	Nodes, Failed int
+	// Updated reports whether all nodes run what the pool's MachineConfigs result in.
+	Updated bool
+}
+
+// Decision is what a policy allows.
+type Decision struct {
+	// Refusal says why no node of the pool starts now, as a sentence without subject and period; empty if nodes may.
+	Refusal string
+	// Invalid says which field prevents that the policy is applied; empty if none does. Halted reports that the failure budget is exhausted, with
+	// the reason.
+	Invalid, Halted string
+	// Again is the time at which the decision changes; zero if only a change of an object changes it.
+	Again time.Time
+}
+
+// Decide returns the decision for each pool, in the same order.
+func Decide(pools []Pool, now time.Time) []Decision {
+	decisions := make([]Decision, len(pools))
+	for i, p := range pools {
+		if p.Policy == nil {
+			continue
+		}
+		d := &decisions[i]
+		windows, err := parse(p.Policy.Spec)
+		if err == nil {
+			err = checkDependencies(pools, p)
+		}
+		if err != nil {
+			d.Invalid = err.Error()
+			d.Refusal = fmt.Sprintf("waits, because NodeRolloutPolicy %s is invalid: %s", p.Name, d.Invalid)
+			continue
+		}
+		if budget := p.Policy.Spec.FailureBudget; budget != nil && p.Nodes > 0 {
+			most := max(scaled(budget, p.Nodes), 1)
+			if p.Failed >= most {
+				d.Halted = fmt.Sprintf("%s failed, and the failure budget is %s", printable.Count(p.Failed, "node"), budget.String())
+			}
+		}
+		switch pending := firstNotUpdated(pools, p.Policy.Spec.DependsOn); {
+		case d.Halted != "":
+			d.Refusal = fmt.Sprintf("waits, because NodeRolloutPolicy %s halted the pool: %s", p.Name, d.Halted)
+		case pending != "":
+			d.Refusal = fmt.Sprintf("waits for MachineConfigPool %s, which is not updated yet: NodeRolloutPolicy %s depends on it", pending, p.Name)
+		case len(windows) > 0:
+			d.inWindow(p, windows, now)
+		}
+	}
+	return decisions
+}
+
+// inWindow decides by the windows of a policy.
+func (d *Decision) inWindow(p Pool, windows []window, now time.Time) {
+	need := Duration(p.Policy)
+	all := intervals(windows, now)
+	start, longest, ok := find(all, need, now)
+	switch {
+	case !ok:
+		d.Invalid = fmt.Sprintf("a node needs %s, and the longest of spec.windows has %s", duration.HumanDuration(need), duration.HumanDuration(longest))
+		d.Refusal = fmt.Sprintf("waits, because NodeRolloutPolicy %s is invalid: %s", p.Name, d.Invalid)
+	case start.After(now):
+		d.Again = start
+		d.Refusal = fmt.Sprintf("waits for the next window of NodeRolloutPolicy %s in which it can be done, at %s", p.Name, start.Format(time.RFC3339))
+	default:
+		d.Again = all[0].end.Add(-need).Add(time.Second) // then a node no longer fits
+	}
+}
+
+// parse returns the windows of a policy. The error names the invalid field.
+func parse(spec api.NodeRolloutPolicySpec) ([]window, error) {
+	var windows []window
+	for i, w := range spec.Windows {
+		parsed, err := parseWindow(w)
+		if err != nil {
+			return nil, fmt.Errorf("spec.windows[%d].%w", i, err)
+		}
+		windows = append(windows, parsed)
+	}
+	if d := spec.ExpectedDuration; d != nil && d.Duration <= 0 {
+		return nil, fmt.Errorf("spec.expectedDuration is %s: use a duration such as 45m", d.Duration)
+	}
+	if b := spec.FailureBudget; b != nil && scaled(b, 100) < 1 {
+		return nil, fmt.Errorf("spec.failureBudget is %s: use a number such as 2 or a percentage such as 3%%", b.String())
+	}
+	return windows, nil
+}
+
+// scaled returns the number of nodes of a budget, rounded up; 0 if the budget is invalid.
+func scaled(budget *intstr.IntOrString, nodes int) int {
+	most, err := intstr.GetScaledValueFromIntOrPercent(budget, nodes, true)
+	if err != nil {
+		return 0
+	}
+	return most
+}
+
+// Duration returns the time that a node of the policy's pool is expected to need.
+func Duration(p *api.NodeRolloutPolicy) time.Duration {
+	switch {
+	case p.Status.NodeDuration != nil:
+		return p.Status.NodeDuration.Duration
+	case p.Spec.ExpectedDuration != nil:
+		return p.Spec.ExpectedDuration.Duration
+	}
+	return DefaultNodeDuration
+}
+
+// checkDependencies returns an error if a pool depends on one that does not exist, or on itself.
+func checkDependencies(pools []Pool, p Pool) error {
+	for _, name := range p.Policy.Spec.DependsOn {
+		if !slices.ContainsFunc(pools, func(other Pool) bool { return other.Name == name }) {
+			return fmt.Errorf("spec.dependsOn names MachineConfigPool %s, which does not exist", name)
+		}
+	}
+	if path := cycle(pools, p.Name); path != nil {
+		return fmt.Errorf("spec.dependsOn has a cycle: %s", strings.Join(path, ", "))
+	}
+	return nil
+}
+
+// cycle returns the pools from a pool back to itself; nil if it does not depend on itself.
+func cycle(pools []Pool, origin string) []string {
+	visited := map[string]bool{}
+	var path func(from string) []string
+	path = func(from string) []string {
+		i := slices.IndexFunc(pools, func(p Pool) bool { return p.Name == from })
+		if i < 0 || pools[i].Policy == nil {
+			return nil
+		}
+		for _, name := range pools[i].Policy.Spec.DependsOn {
+			if name == origin {
+				return []string{from, name}
+			}
+			if visited[name] {
+				continue
+			}
+			visited[name] = true
+			if rest := path(name); rest != nil {
+				return append([]string{from}, rest...)
+			}
+		}
+		return nil
+	}
+	return path(origin)
+}
+
+// firstNotUpdated returns the first of the named pools that is not updated; empty if all are.
+func firstNotUpdated(pools []Pool, names []string) string {
+	i := slices.IndexFunc(names, func(name string) bool {
+		return slices.ContainsFunc(pools, func(p Pool) bool { return p.Name == name && !p.Updated })
+	})
+	if i < 0 {
+		return ""
+	}
+	return names[i]
+}
+
+// Hold says why an administrator keeps a node at its config, as a sentence without subject and period; empty if the node is not held.
+func Hold(n *corev1.Node) string {
+	reason, isHeld := n.Annotations[api.NodeHoldAnnotation]
+	switch {
+	case !isHeld:
+		return ""
+	case reason == "":
+		return fmt.Sprintf("is held by annotation %s", api.NodeHoldAnnotation)
+	}
+	return fmt.Sprintf("is held by annotation %s: %s", api.NodeHoldAnnotation, printable.Excerpt(reason, 256))
+}

@@ -1,0 +1,167 @@
+package policy
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/cluster-version/cvo/pkg/api"
+)
+
+func at(t *testing.T, text string) time.Time {
+	t.Helper()
+	parsed, err := time.Parse(time.RFC3339, text)
+	require.NoError(t, err)
+	return parsed
+}
+
+func decide(spec api.NodeRolloutPolicySpec, now time.Time) Decision {
+	p := &api.NodeRolloutPolicy{Spec: spec}
+	p.Name = "worker"
+	return Decide([]Pool{{Name: "worker", Policy: p, Nodes: 100}}, now)[0]
+}
+
+func minutes(n int) *metav1.Duration {
+	return &metav1.Duration{Duration: time.Duration(n) * time.Minute}
+}
+
+func TestWindows(t *testing.T) {
+	t.Parallel()
+	night := []api.UpdateWindow{{Days: []string{"Fri"}, Start: "22:00", End: "04:00", TimeZone: "Europe/Prague"}}
+	// In Prague, the clock goes from 02:00 to 03:00 on Sunday 2027-03-28, and from 03:00 to 02:00 on Sunday 2026-10-25.
+	saturday := []api.UpdateWindow{{Days: []string{"Sat"}, Start: "22:00", End: "04:00", TimeZone: "Europe/Prague"}}
+	for _, tt := range []struct {
+		name     string
+		windows  []api.UpdateWindow
+		expected *metav1.Duration
+		now      string
+		// opens is the time of the next start; empty if nodes may start now. again is the time of the next decision.
+		opens, again string
+	}{
+		{"before the window", night, nil, "2026-11-27T20:59:59Z", "2026-11-27T22:00:00+01:00", "2026-11-27T22:00:00+01:00"},
+		{"at its start", night, nil, "2026-11-27T21:00:00Z", "", "2026-11-28T03:30:01+01:00"},
+		{"after midnight", night, nil, "2026-11-28T01:00:00Z", "", "2026-11-28T03:30:01+01:00"},
+		{"a node would not be done", night, nil, "2026-11-28T02:31:00Z", "2026-12-04T22:00:00+01:00", "2026-12-04T22:00:00+01:00"},
+		{"a node that needs less is done", night, minutes(10), "2026-11-28T02:31:00Z", "", "2026-11-28T03:50:01+01:00"},
+		{"the clock decides in a short night", saturday, minutes(300), "2027-03-27T21:00:00Z", "", "2027-03-27T22:00:01+01:00"},
+		{"a short night is too short", saturday, minutes(301), "2027-03-27T21:00:00Z", "2027-04-03T22:00:00+02:00", "2027-04-03T22:00:00+02:00"},
+		{"the clock decides in a long night", saturday, minutes(420), "2026-10-24T20:00:00Z", "", "2026-10-24T22:00:01+02:00"},
+		{"windows that meet are one", []api.UpdateWindow{{Days: []string{"Sat", "Sun"}, Start: "00:00", End: "00:00"}}, minutes(120), "2026-11-28T23:00:00Z", "", "2026-11-29T22:00:01Z"},
+		{"every day", []api.UpdateWindow{{Start: "10:00", End: "11:00"}}, nil, "2026-11-28T10:31:00Z", "2026-11-29T10:00:00Z", "2026-11-29T10:00:00Z"},
+		{"the first of several", []api.UpdateWindow{{Days: []string{"Mon"}, Start: "10:00", End: "11:00"}, {Days: []string{"Sun"}, Start: "12:00", End: "13:00"}}, nil, "2026-11-28T10:00:00Z", "2026-11-29T12:00:00Z", "2026-11-29T12:00:00Z"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			d := decide(api.NodeRolloutPolicySpec{Windows: tt.windows, ExpectedDuration: tt.expected}, at(t, tt.now))
+			refusal := ""
+			if tt.opens != "" {
+				refusal = "waits for the next window of NodeRolloutPolicy worker in which it can be done, at " + tt.opens
+			}
+			assert.Equal(t, refusal, d.Refusal)
+			assert.Equal(t, tt.again, d.Again.Format(time.RFC3339))
+			assert.Empty(t, d.Invalid)
+		})
+	}
+}
+
+func TestDurationIsTheMeasuredOneOnceThereIsOne(t *testing.T) {
+	t.Parallel()
+	p := &api.NodeRolloutPolicy{}
+	assert.Equal(t, 30*time.Minute, Duration(p))
+	p.Spec.ExpectedDuration = minutes(45)
+	assert.Equal(t, 45*time.Minute, Duration(p))
+	p.Status.NodeDuration = minutes(7)
+	assert.Equal(t, 7*time.Minute, Duration(p))
+}
+
+func TestInvalidPoliciesStartNoNode(t *testing.T) {
+	t.Parallel()
+	window := func(w api.UpdateWindow) api.NodeRolloutPolicySpec {
+		return api.NodeRolloutPolicySpec{Windows: []api.UpdateWindow{w}}
+	}
+	budget := func(b intstr.IntOrString) api.NodeRolloutPolicySpec {
+		return api.NodeRolloutPolicySpec{FailureBudget: &b}
+	}
+	for _, tt := range []struct {
+		spec api.NodeRolloutPolicySpec
+		want string
+	}{
+		{window(api.UpdateWindow{Start: "10:00", End: "11:00", TimeZone: "Europe/Praha"}), `spec.windows[0].timeZone is "Europe/Praha": use a name of the IANA time zone database such as Europe/Prague`},
+		{window(api.UpdateWindow{Start: "10:00", End: "11:00", TimeZone: "local"}), `spec.windows[0].timeZone is "local": use a name of the IANA time zone database such as Europe/Prague`},
+		{window(api.UpdateWindow{Start: "25:00", End: "11:00"}), `spec.windows[0].start is "25:00": use a time such as 22:00`},
+		{window(api.UpdateWindow{Days: []string{"Monday"}, Start: "10:00", End: "11:00"}), `spec.windows[0].days has "Monday": use Mon, Tue, Wed, Thu, Fri, Sat or Sun`},
+		{window(api.UpdateWindow{Start: "10:00", End: "10:20"}), "a node needs 30m, and the longest of spec.windows has 20m"},
+		{api.NodeRolloutPolicySpec{ExpectedDuration: minutes(0)}, "spec.expectedDuration is 0s: use a duration such as 45m"},
+		{budget(intstr.FromInt32(0)), "spec.failureBudget is 0: use a number such as 2 or a percentage such as 3%"},
+		{budget(intstr.FromString("3")), "spec.failureBudget is 3: use a number such as 2 or a percentage such as 3%"},
+		{api.NodeRolloutPolicySpec{DependsOn: []string{"infra"}}, "spec.dependsOn names MachineConfigPool infra, which does not exist"},
+		{api.NodeRolloutPolicySpec{DependsOn: []string{"worker"}}, "spec.dependsOn has a cycle: worker, worker"},
+	} {
+		d := decide(tt.spec, at(t, "2026-11-28T10:00:00Z"))
+		assert.Equal(t, tt.want, d.Invalid)
+		assert.Equal(t, "waits, because NodeRolloutPolicy worker is invalid: "+tt.want, d.Refusal)
+	}
+}
+
+func TestFailureBudgetHaltsThePool(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		budget        intstr.IntOrString
+		nodes, failed int
+		halted        string
+	}{
+		{intstr.FromString("3%"), 100, 2, ""},
+		{intstr.FromString("3%"), 100, 3, "3 nodes failed, and the failure budget is 3%"},
+		{intstr.FromString("3%"), 10, 0, ""},
+		{intstr.FromString("3%"), 10, 1, "1 node failed, and the failure budget is 3%"},
+		{intstr.FromInt32(2), 10, 1, ""},
+		{intstr.FromInt32(2), 10, 3, "3 nodes failed, and the failure budget is 2"},
+	} {
+		p := &api.NodeRolloutPolicy{Spec: api.NodeRolloutPolicySpec{FailureBudget: &tt.budget}}
+		d := Decide([]Pool{{Name: "worker", Policy: p, Nodes: tt.nodes, Failed: tt.failed}}, time.Time{})[0]
+		assert.Equal(t, tt.halted, d.Halted)
+		refusal := ""
+		if tt.halted != "" {
+			refusal = "waits, because NodeRolloutPolicy worker halted the pool: " + tt.halted
+		}
+		assert.Equal(t, refusal, d.Refusal)
+	}
+}
+
+func TestPoolsWaitForThoseTheyDependOn(t *testing.T) {
+	t.Parallel()
+	dependsOn := func(name string, updated bool, on ...string) Pool {
+		return Pool{Name: name, Updated: updated, Policy: &api.NodeRolloutPolicy{Spec: api.NodeRolloutPolicySpec{DependsOn: on}}}
+	}
+	refusals := func(pools ...Pool) []string {
+		var list []string
+		for _, d := range Decide(pools, time.Time{}) {
+			list = append(list, d.Refusal)
+		}
+		return list
+	}
+	assert.Equal(t, []string{"", "waits for MachineConfigPool master, which is not updated yet: NodeRolloutPolicy worker depends on it"},
+		refusals(Pool{Name: "master"}, dependsOn("worker", false, "master")))
+	assert.Equal(t, []string{"", ""}, refusals(Pool{Name: "master", Updated: true}, dependsOn("worker", false, "master")))
+	assert.Equal(t, []string{
+		"waits, because NodeRolloutPolicy a is invalid: spec.dependsOn has a cycle: a, c, b, a",
+		"waits, because NodeRolloutPolicy b is invalid: spec.dependsOn has a cycle: b, a, c, b",
+		"waits, because NodeRolloutPolicy c is invalid: spec.dependsOn has a cycle: c, b, a, c",
+		"waits for MachineConfigPool a, which is not updated yet: NodeRolloutPolicy d depends on it",
+	}, refusals(dependsOn("a", false, "c"), dependsOn("b", true, "a"), dependsOn("c", true, "b"), dependsOn("d", false, "a")))
+}
+
+func TestHeldNodesSayWhy(t *testing.T) {
+	t.Parallel()
+	n := &corev1.Node{}
+	assert.Empty(t, Hold(n))
+	n.Annotations = map[string]string{api.NodeHoldAnnotation: ""}
+	assert.Equal(t, "is held by annotation cvo.cluster-version.github.io/hold", Hold(n))
+	n.Annotations[api.NodeHoldAnnotation] = "the vendor examines it"
+	assert.Equal(t, "is held by annotation cvo.cluster-version.github.io/hold: the vendor examines it", Hold(n))
+}

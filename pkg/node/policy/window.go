@@ -1,0 +1,110 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	_ "time/tzdata" // images and administrators' machines may have no zone data
+
+	"github.com/cluster-version/cvo/pkg/api"
+)
+
+// horizon is the number of days in which every window of a week occurs, also one that has started yesterday.
+const horizon = 8
+
+// window is a parsed api.UpdateWindow. The times are minutes of the day.
+type window struct {
+	days       []time.Weekday
+	start, end int
+	zone       *time.Location
+}
+
+// interval is one occurrence of windows that meet or overlap.
+type interval struct{ start, end time.Time }
+
+func (i interval) length() time.Duration { return i.end.Sub(i.start) }
+
+func parseWindow(w api.UpdateWindow) (window, error) {
+	var parsed window
+	for _, day := range w.Days {
+		found := slices.IndexFunc(weekdays, func(d time.Weekday) bool { return d.String()[:3] == day })
+		if found < 0 {
+			return window{}, fmt.Errorf("days has %q: use Mon, Tue, Wed, Thu, Fri, Sat or Sun", day)
+		}
+		parsed.days = append(parsed.days, weekdays[found])
+	}
+	for _, field := range []struct {
+		name, text string
+		minutes    *int
+	}{{"start", w.Start, &parsed.start}, {"end", w.End, &parsed.end}} {
+		t, err := time.Parse("15:04", field.text)
+		if err != nil {
+			return window{}, fmt.Errorf("%s is %q: use a time such as 22:00", field.name, field.text)
+		}
+		*field.minutes = t.Hour()*60 + t.Minute()
+	}
+	var err error
+	// LoadLocation also accepts "Local", which differs between machines.
+	if parsed.zone, err = time.LoadLocation(w.TimeZone); err != nil || strings.EqualFold(w.TimeZone, "Local") {
+		return window{}, fmt.Errorf("timeZone is %q: use a name of the IANA time zone database such as Europe/Prague", w.TimeZone)
+	}
+	return parsed, nil
+}
+
+var weekdays = []time.Weekday{time.Sunday, time.Monday, time.Tuesday, time.Wednesday, time.Thursday, time.Friday, time.Saturday}
+
+// on returns the window that starts on a day of its time zone. The clock decides when it ends: a night in which the clock is changed is longer or
+// shorter.
+func (w window) on(year int, month time.Month, day int) interval {
+	end := w.end
+	if end <= w.start {
+		end += 24 * 60
+	}
+	return interval{time.Date(year, month, day, 0, w.start, 0, 0, w.zone), time.Date(year, month, day, 0, end, 0, 0, w.zone)}
+}
+
+// intervals returns the windows that end after now and start within the horizon, in order. Windows that meet or overlap are one.
+func intervals(windows []window, now time.Time) []interval {
+	var all []interval
+	for _, w := range windows {
+		local := now.In(w.zone)
+		for offset := -1; offset <= horizon; offset++ {
+			day := time.Date(local.Year(), local.Month(), local.Day()+offset, 12, 0, 0, 0, w.zone)
+			if len(w.days) > 0 && !slices.Contains(w.days, day.Weekday()) {
+				continue
+			}
+			if i := w.on(day.Date()); i.end.After(now) {
+				all = append(all, i)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b interval) int { return a.start.Compare(b.start) })
+	var merged []interval
+	for _, next := range all {
+		last := len(merged) - 1
+		switch {
+		case last < 0 || next.start.After(merged[last].end):
+			merged = append(merged, next)
+		case next.end.After(merged[last].end):
+			merged[last].end = next.end
+		}
+	}
+	return merged
+}
+
+// find returns how long to wait for a window that is long enough for the rest of a node's update. ok is false if no window is: then longest is the
+// length of the longest one.
+func find(all []interval, need time.Duration, now time.Time) (start time.Time, longest time.Duration, ok bool) {
+	for _, i := range all {
+		begin := i.start
+		if begin.Before(now) {
+			begin = now
+		}
+		if i.end.Sub(begin) >= need {
+			return begin, 0, true
+		}
+		longest = max(longest, i.length())
+	}
+	return time.Time{}, longest, false
+}

@@ -1,0 +1,110 @@
+package update
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/internal/pointers"
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/node/plan"
+	"github.com/cluster-version/cvo/pkg/node/policy"
+	"github.com/cluster-version/cvo/pkg/node/pool"
+)
+
+// restrict refuses candidates by the NodeRolloutPolicies, and writes the policies' status. It requests a reconcile for the time at which a window
+// starts or ends.
+func (r *pools) restrict(ctx context.Context, rollouts []*rollout, inputs []plan.Pool) error {
+	r.durations.observe(rollouts, r.clock.Now())
+	var list api.NodeRolloutPolicyList
+	if err := r.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing NodeRolloutPolicies: %w", err)
+	}
+	policies := map[string]*api.NodeRolloutPolicy{}
+	for _, p := range r.writtenPolicies.All(pointers.To(list.Items)) {
+		policies[p.Name] = p
+	}
+	states := make([]policy.Pool, len(rollouts))
+	for i, o := range rollouts {
+		states[i] = policy.Pool{
+			Name: o.pool.Name, Policy: policies[o.pool.Name],
+			Nodes: len(o.nodes), Failed: pool.Failed(o.pool, o.nodes) + len(inputs[i].Unstageable),
+			Updated: o.isRendered && o.specError == "" && pool.IsUpdated(o.pool, o.nodes),
+		}
+	}
+	now := r.clock.Now()
+	for i, d := range policy.Decide(states, now) {
+		o, p := rollouts[i], states[i].Policy
+		if p == nil {
+			continue
+		}
+		delete(policies, p.Name)
+		inputs[i].Refuse(d.Refusal)
+		if wait := d.Again.Sub(now); wait > 0 && len(inputs[i].Candidates) > 0 && (o.wait == 0 || wait < o.wait) {
+			o.wait = wait
+		}
+		if err := r.reportPolicy(ctx, p, d, r.durations.of(p.Name)); err != nil {
+			return err
+		}
+	}
+	for _, p := range policies {
+		accepted := metav1.Condition{
+			Type: api.PolicyAccepted, Status: metav1.ConditionFalse, Reason: api.ReasonPoolNotFound,
+			Message: fmt.Sprintf("MachineConfigPool %s does not exist: give the policy the name of a pool", p.Name),
+		}
+		if err := r.writePolicy(ctx, p, p.Status.NodeDuration, accepted); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reportPolicy writes what a policy allows. measured is the duration of an update, 0 if it is not known.
+func (r *pools) reportPolicy(ctx context.Context, p *api.NodeRolloutPolicy, d policy.Decision, measured time.Duration) error {
+	accepted := metav1.Condition{Type: api.PolicyAccepted, Status: metav1.ConditionTrue, Reason: api.ReasonPolicyAccepted, Message: "The policy is applied"}
+	if d.Invalid != "" {
+		accepted.Status, accepted.Reason, accepted.Message = metav1.ConditionFalse, api.ReasonPolicyInvalid, d.Invalid
+	}
+	halted := metav1.Condition{Type: api.PolicyHalted, Status: metav1.ConditionFalse, Reason: api.ReasonWithinFailureBudget}
+	if d.Halted != "" {
+		halted.Status, halted.Reason, halted.Message = metav1.ConditionTrue, api.ReasonFailureBudgetExhausted, d.Halted
+	}
+	duration := p.Status.NodeDuration
+	if measured > 0 {
+		duration = &metav1.Duration{Duration: measured}
+	}
+	return r.writePolicy(ctx, p, duration, accepted, halted)
+}
+
+func (r *pools) writePolicy(ctx context.Context, p *api.NodeRolloutPolicy, duration *metav1.Duration, conditions ...metav1.Condition) error {
+	next := p.DeepCopy()
+	next.Status.ObservedGeneration, next.Status.NodeDuration = p.Generation, duration
+	for _, c := range conditions {
+		c.ObservedGeneration, c.LastTransitionTime = p.Generation, metav1.NewTime(r.clock.Now())
+		meta.SetStatusCondition(&next.Status.Conditions, c)
+	}
+	if equality.Semantic.DeepEqual(p.Status, next.Status) {
+		return nil
+	}
+	err := r.client.Status().Patch(ctx, next, client.MergeFrom(p))
+	if apierrors.IsNotFound(err) {
+		return nil // its deletion is an event
+	}
+	if err != nil {
+		return fmt.Errorf("writing the status of NodeRolloutPolicy %s: %w", p.Name, err)
+	}
+	r.writtenPolicies.Add(next)
+	for _, c := range next.Status.Conditions {
+		if before := meta.FindStatusCondition(p.Status.Conditions, c.Type); before == nil || before.Status != c.Status {
+			logr.FromContextOrDiscard(ctx).Info("condition changed", "policy", p.Name, "condition", c.Type, "status", c.Status, "message", c.Message)
+		}
+	}
+	return nil
+}

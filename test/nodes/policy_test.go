@@ -1,0 +1,146 @@
+//go:build linux
+
+package nodes_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	nodepool "github.com/cluster-version/cvo/pkg/node/pool"
+)
+
+// policy creates the NodeRolloutPolicy of the workers, or changes it.
+func (s *stage) policy(change func(*api.NodeRolloutPolicySpec)) {
+	s.t.Helper()
+	p := &api.NodeRolloutPolicy{ObjectMeta: metav1.ObjectMeta{Name: api.WorkerPool}}
+	if s.client.Get(s.t.Context(), client.ObjectKeyFromObject(p), p) != nil {
+		change(&p.Spec)
+		require.NoError(s.t, s.client.Create(s.t.Context(), p))
+		return
+	}
+	change(&p.Spec)
+	require.NoError(s.t, s.client.Update(s.t.Context(), p))
+}
+
+// hold sets the reason for which a node is held, or releases it if the reason is empty.
+func (s *stage) hold(node, reason string) {
+	s.t.Helper()
+	value := "null"
+	if reason != "" {
+		value = fmt.Sprintf("%q", reason)
+	}
+	patch := fmt.Appendf(nil, `{"metadata": {"annotations": {%q: %s}}}`, api.NodeHoldAnnotation, value)
+	require.NoError(s.t, s.client.Patch(s.t.Context(), s.node(node), client.RawPatch(types.MergePatchType, patch)))
+}
+
+// waits waits until the worker pool says why its nodes wait, and checks that none runs another config than before.
+func (s *stage) waits(why, before string) {
+	s.t.Helper()
+	s.eventually(func(c *assert.CollectT) {
+		p := &mcfgv1.MachineConfigPool{}
+		require.NoError(c, s.client.Get(s.t.Context(), client.ObjectKey{Name: api.WorkerPool}, p))
+		assert.Contains(c, nodepool.Message(p, nodepool.NodesWaiting), why)
+	})
+	for name := range s.hosts {
+		assert.Equal(s.t, before, s.node(name).Annotations[api.DesiredConfigAnnotation], name)
+	}
+}
+
+// condition waits until a condition of the workers' policy has a reason, and returns its message.
+func (s *stage) policyCondition(kind, reason string) (message string) {
+	s.t.Helper()
+	s.eventually(func(c *assert.CollectT) {
+		p := &api.NodeRolloutPolicy{}
+		require.NoError(c, s.client.Get(s.t.Context(), client.ObjectKey{Name: api.WorkerPool}, p))
+		condition := meta.FindStatusCondition(p.Status.Conditions, kind)
+		require.NotNil(c, condition)
+		assert.Equal(c, reason, condition.Reason)
+		assert.Equal(c, p.Generation, p.Status.ObservedGeneration)
+		message = condition.Message
+	})
+	return message
+}
+
+// TestPolicyDecidesWhenNodesStart changes the policy of a pool until its nodes may start.
+func TestPolicyDecidesWhenNodesStart(t *testing.T) {
+	s := start(t, "n1", "n2")
+	s.config("00-worker", nil)
+	before := s.updated("")
+
+	now := time.Now().UTC()
+	s.policy(func(spec *api.NodeRolloutPolicySpec) {
+		start := now.Add(-2 * time.Hour).Format("15:04")
+		spec.Windows = []api.UpdateWindow{{Start: start, End: start, TimeZone: "Europe/Praha"}}
+	})
+	assert.Contains(t, s.policyCondition(api.PolicyAccepted, api.ReasonPolicyInvalid), `timeZone is "Europe/Praha"`)
+	s.config("50-a", map[string]string{"/etc/a": "1"})
+	s.waits("NodeRolloutPolicy worker is invalid", before)
+
+	s.policy(func(spec *api.NodeRolloutPolicySpec) {
+		spec.Windows[0] = api.UpdateWindow{Start: now.Add(3 * time.Hour).Format("15:04"), End: now.Add(4 * time.Hour).Format("15:04")}
+	})
+	s.policyCondition(api.PolicyAccepted, api.ReasonPolicyAccepted)
+	s.waits("waits for the next window of NodeRolloutPolicy worker in which it can be done, at ", before)
+
+	s.policy(func(spec *api.NodeRolloutPolicySpec) { spec.DependsOn, spec.Windows = []string{api.WorkerPool}, nil })
+	assert.Equal(t, "spec.dependsOn has a cycle: worker, worker", s.policyCondition(api.PolicyAccepted, api.ReasonPolicyInvalid))
+
+	s.hold("n1", "the vendor examines it")
+	s.hold("n2", "so it is here")
+	s.policy(func(spec *api.NodeRolloutPolicySpec) { spec.DependsOn = []string{api.ControlPlanePool} })
+	s.policyCondition(api.PolicyAccepted, api.ReasonPolicyAccepted) // the pool has no nodes, so it is updated
+	s.waits("is held by annotation cvo.cluster-version.github.io/hold: ", before)
+	assert.Empty(t, s.cordoned())
+
+	s.hold("n1", "")
+	s.hold("n2", "")
+	s.updated(before)
+}
+
+// TestFailureBudgetHaltsAPool lets the host of one of three nodes reject a config. The two others keep their config until the failed config is
+// deleted.
+func TestFailureBudgetHaltsAPool(t *testing.T) {
+	s := start(t, "n1", "n2", "n3")
+	s.config("00-worker", nil)
+	before := s.updated("")
+	// All could start at once if the first did not fail.
+	three := client.RawPatch(types.MergePatchType, []byte(`{"spec": {"maxUnavailable": 3}}`))
+	require.NoError(t, s.client.Patch(t.Context(), &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: api.WorkerPool}}, three))
+	s.hold("n2", "after n1")
+	s.hold("n3", "after n1")
+	s.policy(func(spec *api.NodeRolloutPolicySpec) { spec.FailureBudget = new(intstr.FromString("1%")) })
+
+	require.NoError(t, os.MkdirAll(filepath.Join(s.hosts["n1"], "etc/a/folder"), 0o755)) // where the config has a file
+	s.config("50-a", map[string]string{"/etc/a": "1"})
+	assert.Equal(t, "1 node failed, and the failure budget is 1%", s.policyCondition(api.PolicyHalted, api.ReasonFailureBudgetExhausted))
+	s.hold("n2", "")
+	s.hold("n3", "")
+	s.eventually(func(c *assert.CollectT) {
+		p := &mcfgv1.MachineConfigPool{}
+		require.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Name: api.WorkerPool}, p))
+		assert.Contains(c, nodepool.Message(p, nodepool.NodesWaiting), "NodeRolloutPolicy worker halted the pool: 1 node failed")
+	})
+	for _, name := range []string{"n2", "n3"} {
+		assert.Equal(t, before, s.node(name).Annotations[api.DesiredConfigAnnotation])
+	}
+	require.NoError(t, s.client.Delete(t.Context(), &mcfgv1.MachineConfig{ObjectMeta: metav1.ObjectMeta{Name: "50-a"}}))
+	s.policyCondition(api.PolicyHalted, api.ReasonWithinFailureBudget)
+	s.eventually(func(c *assert.CollectT) {
+		for name := range s.hosts {
+			assert.True(c, nodepool.IsDone(s.node(name)), name)
+		}
+	})
+}
