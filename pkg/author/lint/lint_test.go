@@ -549,6 +549,21 @@ func objectRules() []rule {
 			want:  []string{"error data-size " + web + ":1"},
 		},
 		{
+			name: "it finds ConfigMap keys that the API server rejects", says: `data has the key "a b/c": a valid config key must consist of`,
+			files: map[string]string{web: cm + "data:\n  a.b_c-d: x\n  a b/c: x\n  ..: x\nbinaryData:\n  x y: YWJj\n"},
+			want:  []string{"error data-key " + web + ":10", "error data-key " + web + ":11", "error data-key " + web + ":13"},
+		},
+		{
+			name: "it finds keys in both maps of a ConfigMap", says: `the key "a" is in both data and binaryData`,
+			files: map[string]string{web: cm + "data:\n  a: x\nbinaryData:\n  b: YWJj\n  a: YWJj\n"},
+			want:  []string{"error data-key " + web + ":12"},
+		},
+		{
+			name: "it finds Secret keys that the API server rejects", says: `data has the key "a/b"`,
+			files: map[string]string{web: object("v1", "Secret", "x", "web", "") + "data:\n  a/b: YWJj\n  c: YWJj\nstringData:\n  c: x\n  d/e: x\n"},
+			want:  []string{"error data-key " + web + ":9", "error data-key " + web + ":13"},
+		},
+		{
 			name:  "it accepts much data of another kind",
 			files: map[string]string{web: strings.ReplaceAll(crd("Thing"), "{type: object}", "{type: object, x-kubernetes-preserve-unknown-fields: true}"), other: object("example.com/v1", "Thing", "x", "", "") + "data: {a: " + strings.Repeat("x", 1<<20) + "}\n"},
 			want:  []string{"warning object-size " + other + ":1"},

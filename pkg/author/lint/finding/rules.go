@@ -282,6 +282,10 @@ func objectRules() []Rule {
 			Why: "The API server rejects the object.", Remedy: "split the object",
 		},
 		{
+			ID: "data-key", Severity: Error, Summary: "Keys of ConfigMaps and Secrets are valid and unique.",
+			Why: "The API server rejects the object.", Remedy: "use letters, digits, '-', '_' and '.' only, and a different key for each value",
+		},
+		{
 			ID: "object-too-large", Severity: Error, Summary: "Objects fit into etcd.",
 			Why: "A cluster rejects the whole release.", Remedy: "split the object, or remove descriptions from its schema",
 		},
