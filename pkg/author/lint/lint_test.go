@@ -267,6 +267,22 @@ func fileRules() []rule {
 			files: map[string]string{"release-manifests/web.yaml": cm}, want: []string{"warning file-name release-manifests/web.yaml:0"},
 		},
 		{
+			name: "it finds runlevels with more than two digits", says: "runlevel 99999 does not have two digits",
+			files: map[string]string{"release-manifests/0000_99999_web_a.yaml": cm}, want: []string{"warning file-name release-manifests/0000_99999_web_a.yaml:0"},
+		},
+		{
+			name: "it finds runlevels with one digit", says: "runlevel 8 does not have two digits",
+			files: map[string]string{"release-manifests/0000_8_web_a.yaml": object("v1", "ConfigMap", "x", "operator", "")}, want: []string{"warning file-name release-manifests/0000_8_web_a.yaml:0"},
+		},
+		{
+			name: "it finds names with control characters", says: `"0000_50_web_\x1b[31m\nb.yaml"`,
+			files: map[string]string{"release-manifests/0000_50_web_\x1b[31m\nb.yaml": cm}, want: []string{"warning file-name release-manifests/0000_50_web_\x1b[31m\nb.yaml:0"},
+		},
+		{
+			name: "it finds names that look like flags", says: "is not 0000_NN_<component>_<rest>",
+			files: map[string]string{"release-manifests/-rf.yaml": cm}, want: []string{"warning file-name release-manifests/-rf.yaml:0", "warning file-name release-manifests/-rf.yaml:0"},
+		},
+		{
 			name: "it finds names without a fourth part", says: `"web-x"`,
 			files: map[string]string{"release-manifests/0000_50_web-x.yaml": cm}, want: []string{"warning file-name release-manifests/0000_50_web-x.yaml:0"},
 		},
@@ -743,6 +759,23 @@ func TestNamespaceAfterUseNamesTheFirstUser(t *testing.T) {
 			assert.Equal(t, "the namespace shop "+tt.want, report.Findings[0].Message)
 		})
 	}
+}
+
+func TestSARIFEscapesFileNames(t *testing.T) {
+	_, report := check(t, map[string]string{"release-manifests/a b\x1b.txt": "x"}, lint.Options{})
+	encoded, err := json.Marshal(finding.SARIF(report))
+	require.NoError(t, err)
+	assert.Contains(t, string(encoded), `"uri":"release-manifests/a%20b%1B.txt"`)
+}
+
+func TestNameOfTheAuthorsFileIsChecked(t *testing.T) {
+	report := lint.Check([]source.File{{
+		Name: "release-manifests/0000_50_web_-rf.yaml", Origin: "web/-rf.yaml", Data: []byte(object("v1", "ConfigMap", "x", "default", "")),
+	}}, lint.Options{})
+	i := slices.IndexFunc(report.Findings, func(f finding.Finding) bool { return f.Rule == "file-name" })
+	require.GreaterOrEqual(t, i, 0, "%v", report.Findings)
+	assert.Equal(t, "web/-rf.yaml", report.Findings[i].File)
+	assert.Contains(t, report.Findings[i].Message, "starts with a hyphen")
 }
 
 func TestDisabledRulesFindNothing(t *testing.T) {

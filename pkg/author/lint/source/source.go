@@ -69,7 +69,7 @@ func (r *Release) sort(files []File) {
 	byName := map[string]*Parsed{}
 	for _, f := range files {
 		name := path.Clean(strings.TrimPrefix(f.Name, "/"))
-		byName[name] = &Parsed{Name: name, Text: f.Data, lines: true}
+		byName[name] = &Parsed{Name: name, Text: f.Data, origin: f.Origin, lines: true}
 	}
 	for _, f := range byName {
 		r.Files = append(r.Files, f)
