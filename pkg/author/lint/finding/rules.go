@@ -25,7 +25,7 @@ type Rule struct {
 
 // Rules returns all rules, sorted by ID.
 func Rules() []Rule {
-	all := slices.Concat(fileRules(), inclusionRules(), kindRules(), objectRules(), imageRules(), releaseRules(), nodeRules())
+	all := slices.Concat(fileRules(), inclusionRules(), kindRules(), objectRules(), imageRules(), releaseRules())
 	slices.SortFunc(all, func(a, b Rule) int { return strings.Compare(a.ID, b.ID) })
 	return all
 }
@@ -317,6 +317,11 @@ func objectRules() []Rule {
 		{
 			ID: "operator-alone", Severity: Warning, Summary: "ClusterOperators have a workload in the same component.",
 			Why: "If no operator reports the ClusterOperator's status, the rollout waits forever.", Remedy: "add the operator's Deployment to the same component, or make sure that another component reports the status",
+		},
+		{
+			ID: "machine-config-runlevel", Severity: Warning, Summary: "MachineConfigs are at runlevel 80 or later.",
+			Why:    "An update may drain and reboot each node twice: once for the MachineConfig, and once for the changes that the new node stage brings.",
+			Remedy: "rename the file to 0000_80_<component>_<rest>, or use a later runlevel",
 		},
 		{
 			ID: "verification", Severity: Error, Summary: "The ConfigMap with keys and stores is valid.",

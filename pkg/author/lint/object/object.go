@@ -1,6 +1,6 @@
 // Package object contains the rules about single manifests: annotations, names, labels, sizes, keys of data, workloads, ClusterOperators,
-// and ConfigMaps with signing keys or a trust policy. It takes an object of a release and adds findings to the object's file. Other
-// packages contain the rules about kinds and images.
+// MachineConfigs, and ConfigMaps with signing keys or a trust policy. It takes an object of a release and adds findings to the object's
+// file. Other packages contain the rules about kinds and images.
 package object
 
 import (
@@ -16,6 +16,7 @@ import (
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/author/lint/source"
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
@@ -182,5 +183,16 @@ func checkClusterOperator(r *source.Release, o *source.Object) {
 		o.Find("operator-versions", nil, "has no status.versions: the rollout fails, because it cannot determine whether the operator has been updated")
 	case !ok:
 		o.Find("operator-versions", source.Path{"status", "versions"}, "status.versions has no entry named operator")
+	}
+}
+
+// nodeRunlevel is the runlevel of the node stage.
+const nodeRunlevel = 80
+
+// checkMachineConfig finds MachineConfigs that a cluster gets before the release's node stage.
+func checkMachineConfig(o *source.Object) {
+	if o.Is(api.MachineConfigGroup, "MachineConfig") && o.Runlevel < nodeRunlevel {
+		o.Find("machine-config-runlevel", nil, "the MachineConfig is at runlevel %02d, before the node stage at %d: the stage of the earlier release also applies it",
+			o.Runlevel, nodeRunlevel)
 	}
 }
