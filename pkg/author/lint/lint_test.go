@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
 	"github.com/stretchr/testify/assert"
@@ -766,6 +767,16 @@ func TestSARIFEscapesFileNames(t *testing.T) {
 	encoded, err := json.Marshal(finding.SARIF(report))
 	require.NoError(t, err)
 	assert.Contains(t, string(encoded), `"uri":"release-manifests/a%20b%1B.txt"`)
+}
+
+func TestNamesThatAreNotUTF8AreErrors(t *testing.T) {
+	files, err := source.ReadFiles(fstest.MapFS{"release-manifests/0000_50_web_\xff.yaml": {Data: []byte("a: b")}})
+	require.NoError(t, err)
+	report := lint.Check(files, lint.Options{})
+	i := slices.IndexFunc(report.Findings, func(f finding.Finding) bool { return f.Rule == "file-name" })
+	require.GreaterOrEqual(t, i, 0, "%v", report.Findings)
+	assert.Equal(t, finding.Error, report.Findings[i].Severity)
+	assert.Equal(t, `the name "0000_50_web_\xff.yaml" is not UTF-8 text: a cluster rejects the whole release`, report.Findings[i].Message)
 }
 
 func TestNameOfTheAuthorsFileIsChecked(t *testing.T) {

@@ -89,7 +89,7 @@ func fileRules() []Rule {
 		{
 			ID: "file-name", Severity: Warning, Summary: "Files are named 0000_NN_<component>_<rest>.",
 			Why:    "The name determines when a file is applied and what waits for it.",
-			Remedy: "rename the file to 0000_NN_<component>_<rest>, where NN is the runlevel in two digits",
+			Remedy: "rename the file to 0000_NN_<component>_<rest>, where NN is the runlevel in two digits, without special characters",
 		},
 		{
 			ID: "file-ignored", Severity: Warning, Summary: "Every file is applied.",

@@ -118,6 +118,12 @@ func (r *Release) read(f *Parsed) {
 		f.Found.File("file-ignored", f.Name, 0, "%s", ignored(f.Name))
 		return
 	}
+	if !utf8.ValidString(f.Name) {
+		f.Found.Add("file-name", f.Name, func() finding.Finding {
+			return finding.Finding{Severity: finding.Error, Message: fmt.Sprintf("the name %q is not UTF-8 text: a cluster rejects the whole release", f.base())}
+		})
+		return
+	}
 	f.checkName()
 	if bytes.HasPrefix(f.Text, []byte("\xef\xbb\xbf")) {
 		f.Found.File("byte-order-mark", f.Name, 1, "starts with a byte order mark")
