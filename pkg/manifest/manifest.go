@@ -4,6 +4,7 @@
 package manifest
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"iter"
@@ -60,6 +61,12 @@ func (id ID) String() string {
 func (m *Manifest) ID() ID {
 	gvk := m.GVK()
 	return ID{Group: gvk.Group, Kind: gvk.Kind, Namespace: m.Object.GetNamespace(), Name: m.Object.GetName()}
+}
+
+// Compare orders manifests by runlevel, component, file and document, like an update does.
+func (m *Manifest) Compare(other *Manifest) int {
+	return cmp.Or(cmp.Compare(m.Runlevel, other.Runlevel), cmp.Compare(m.Component, other.Component),
+		cmp.Compare(m.File, other.File), cmp.Compare(m.Document, other.Document))
 }
 
 // GVK returns the object's group, version and kind.

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
 	"github.com/stretchr/testify/assert"
@@ -265,6 +266,22 @@ func fileRules() []rule {
 		{
 			name: "it finds names in another format", says: "runlevel 50",
 			files: map[string]string{"release-manifests/web.yaml": cm}, want: []string{"warning file-name release-manifests/web.yaml:0"},
+		},
+		{
+			name: "it finds runlevels with more than two digits", says: "runlevel 99999 does not have two digits",
+			files: map[string]string{"release-manifests/0000_99999_web_a.yaml": cm}, want: []string{"warning file-name release-manifests/0000_99999_web_a.yaml:0"},
+		},
+		{
+			name: "it finds runlevels with one digit", says: "runlevel 8 does not have two digits",
+			files: map[string]string{"release-manifests/0000_8_web_a.yaml": object("v1", "ConfigMap", "x", "operator", "")}, want: []string{"warning file-name release-manifests/0000_8_web_a.yaml:0"},
+		},
+		{
+			name: "it finds names with control characters", says: `"0000_50_web_\x1b[31m\nb.yaml"`,
+			files: map[string]string{"release-manifests/0000_50_web_\x1b[31m\nb.yaml": cm}, want: []string{"warning file-name release-manifests/0000_50_web_\x1b[31m\nb.yaml:0"},
+		},
+		{
+			name: "it finds names that look like flags", says: "is not 0000_NN_<component>_<rest>",
+			files: map[string]string{"release-manifests/-rf.yaml": cm}, want: []string{"warning file-name release-manifests/-rf.yaml:0", "warning file-name release-manifests/-rf.yaml:0"},
 		},
 		{
 			name: "it finds names without a fourth part", says: `"web-x"`,
@@ -549,6 +566,21 @@ func objectRules() []rule {
 			want:  []string{"error data-size " + web + ":1"},
 		},
 		{
+			name: "it finds ConfigMap keys that the API server rejects", says: `data has the key "a b/c": a valid config key must consist of`,
+			files: map[string]string{web: cm + "data:\n  a.b_c-d: x\n  a b/c: x\n  ..: x\nbinaryData:\n  x y: YWJj\n"},
+			want:  []string{"error data-key " + web + ":10", "error data-key " + web + ":11", "error data-key " + web + ":13"},
+		},
+		{
+			name: "it finds keys in both maps of a ConfigMap", says: `the key "a" is in both data and binaryData`,
+			files: map[string]string{web: cm + "data:\n  a: x\nbinaryData:\n  b: YWJj\n  a: YWJj\n"},
+			want:  []string{"error data-key " + web + ":12"},
+		},
+		{
+			name: "it finds Secret keys that the API server rejects", says: `data has the key "a/b"`,
+			files: map[string]string{web: object("v1", "Secret", "x", "web", "") + "data:\n  a/b: YWJj\n  c: YWJj\nstringData:\n  c: x\n  d/e: x\n"},
+			want:  []string{"error data-key " + web + ":9", "error data-key " + web + ":13"},
+		},
+		{
 			name:  "it accepts much data of another kind",
 			files: map[string]string{web: strings.ReplaceAll(crd("Thing"), "{type: object}", "{type: object, x-kubernetes-preserve-unknown-fields: true}"), other: object("example.com/v1", "Thing", "x", "", "") + "data: {a: " + strings.Repeat("x", 1<<20) + "}\n"},
 			want:  []string{"warning object-size " + other + ":1"},
@@ -728,6 +760,33 @@ func TestNamespaceAfterUseNamesTheFirstUser(t *testing.T) {
 			assert.Equal(t, "the namespace shop "+tt.want, report.Findings[0].Message)
 		})
 	}
+}
+
+func TestSARIFEscapesFileNames(t *testing.T) {
+	_, report := check(t, map[string]string{"release-manifests/a b\x1b.txt": "x"}, lint.Options{})
+	encoded, err := json.Marshal(finding.SARIF(report))
+	require.NoError(t, err)
+	assert.Contains(t, string(encoded), `"uri":"release-manifests/a%20b%1B.txt"`)
+}
+
+func TestNamesThatAreNotUTF8AreErrors(t *testing.T) {
+	files, err := source.ReadFiles(fstest.MapFS{"release-manifests/0000_50_web_\xff.yaml": {Data: []byte("a: b")}})
+	require.NoError(t, err)
+	report := lint.Check(files, lint.Options{})
+	i := slices.IndexFunc(report.Findings, func(f finding.Finding) bool { return f.Rule == "file-name" })
+	require.GreaterOrEqual(t, i, 0, "%v", report.Findings)
+	assert.Equal(t, finding.Error, report.Findings[i].Severity)
+	assert.Equal(t, `the name "0000_50_web_\xff.yaml" is not UTF-8 text: a cluster rejects the whole release`, report.Findings[i].Message)
+}
+
+func TestNameOfTheAuthorsFileIsChecked(t *testing.T) {
+	report := lint.Check([]source.File{{
+		Name: "release-manifests/0000_50_web_-rf.yaml", Origin: "web/-rf.yaml", Data: []byte(object("v1", "ConfigMap", "x", "default", "")),
+	}}, lint.Options{})
+	i := slices.IndexFunc(report.Findings, func(f finding.Finding) bool { return f.Rule == "file-name" })
+	require.GreaterOrEqual(t, i, 0, "%v", report.Findings)
+	assert.Equal(t, "web/-rf.yaml", report.Findings[i].File)
+	assert.Contains(t, report.Findings[i].Message, "starts with a hyphen")
 }
 
 func TestDisabledRulesFindNothing(t *testing.T) {

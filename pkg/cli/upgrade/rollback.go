@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	configv1 "github.com/openshift/api/config/v1"
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/internal/terminal"
@@ -57,12 +57,7 @@ the API server would reject objects.`,
 				return err
 			}
 			o.Operator = cluster.OperatorRelease(cmd.Context(), c)
-			if o.dryRun != request.DryRunClient {
-				if err := o.checkObjects(cmd.Context(), streams, c); err != nil {
-					return err
-				}
-			}
-			return o.send(cmd.Context(), streams, c, o.Plan)
+			return o.send(cmd.Context(), streams, c, o.planner(cmd.Context(), streams))
 		},
 	}
 	cmd.Flags().BoolVar(&o.AllowWithWarnings, "allow-upgrade-with-warnings", false, "allow a rollback while an update is running, or to objects that the API server would reject")
@@ -75,19 +70,28 @@ the API server would reject objects.`,
 // checkTimeout limits the time to read a release and to check its objects. A rollback is often urgent.
 const checkTimeout = 2 * time.Minute
 
-// checkObjects checks the objects of the planned release before the request is sent, because the check takes seconds. A refused plan needs
-// no check.
-func (o *rollbackOptions) checkObjects(ctx context.Context, streams command.Streams, c client.Client) error {
-	cv, err := o.cluster.ReadClusterVersion(ctx, c)
-	if err != nil {
-		return err
+// planner returns a planner that refuses a release whose objects the API server would reject. A check takes seconds, so a plan after a
+// conflict does not repeat it for the same release.
+func (o *rollbackOptions) planner(ctx context.Context, streams command.Streams) request.Plan {
+	rejected := map[string]string{}
+	return func(cv *configv1.ClusterVersion, r *request.Request) error {
+		if err := o.Plan(cv, r); err != nil || o.dryRun == request.DryRunClient {
+			return err
+		}
+		why, ok := rejected[r.To.Image]
+		if !ok {
+			why = o.rejected(ctx, streams, r.To)
+			rejected[r.To.Image] = why
+		}
+		switch {
+		case why == "":
+		case o.AllowWithWarnings:
+			r.Warnings = append(r.Warnings, "--allow-upgrade-with-warnings is bypassing: "+why)
+		default:
+			return &request.Refusal{Err: fmt.Errorf("unable to rollback: %s%s", why, "\n\nIf you want to roll back anyway, use --allow-upgrade-with-warnings.")}
+		}
+		return nil
 	}
-	planned, objects := &request.Request{}, &request.Objects{}
-	if o.Plan(cv, planned) == nil {
-		objects.Image, objects.Rejected = planned.To.Image, o.rejected(ctx, streams, planned.To)
-	}
-	o.Objects = objects
-	return nil
 }
 
 // rejected describes the objects of a release that the API server would reject. It prints a warning if that is not known.

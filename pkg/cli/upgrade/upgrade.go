@@ -109,6 +109,23 @@ unknown, 5 if it is updating, 6 if it needs attention.`,
 			return o.overview(cmd.Context(), streams)
 		},
 	}
+	o.addFlags(cmd)
+	cmd.AddCommand(
+		newAcceptCmd(streams),
+		newChannelCmd(streams),
+		diff.New(streams),
+		report.NewHistory(streams),
+		newPauseCmd(streams),
+		report.NewRecommend(streams),
+		newResumeCmd(streams),
+		newRollbackCmd(streams),
+		report.NewStatus(streams),
+		newWaitCmd(streams),
+	)
+	return cmd
+}
+
+func (o *options) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.Version, "to", "", "request this `version`; it must be one of the cluster's known updates")
 	f.BoolVar(&o.Latest, "to-latest", false, "request the newest known update")
@@ -127,19 +144,6 @@ unknown, 5 if it is updating, 6 if it needs attention.`,
 	o.registry.Add(f)
 	registries.LimitLookups(f)
 	_ = cmd.RegisterFlagCompletionFunc("to", o.completeVersions)
-	cmd.AddCommand(
-		newAcceptCmd(streams),
-		newChannelCmd(streams),
-		diff.New(streams),
-		report.NewHistory(streams),
-		newPauseCmd(streams),
-		report.NewRecommend(streams),
-		newResumeCmd(streams),
-		newRollbackCmd(streams),
-		report.NewStatus(streams),
-		newWaitCmd(streams),
-	)
-	return cmd
 }
 
 // request sends a request to the cluster.

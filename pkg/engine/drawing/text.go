@@ -4,7 +4,6 @@ package drawing
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -149,9 +148,7 @@ type box struct {
 // boxes groups tasks by runlevel and component, sorted by both.
 func boxes(tasks []*taskgraph.Node) []box {
 	tasks = slices.Clone(tasks)
-	slices.SortStableFunc(tasks, func(a, b *taskgraph.Node) int {
-		return cmp.Or(cmp.Compare(a.Runlevel, b.Runlevel), cmp.Compare(a.Component, b.Component))
-	})
+	slices.SortStableFunc(tasks, func(a, b *taskgraph.Node) int { return a.Group().Compare(b.Group()) })
 	var all []box
 	for i, n := range tasks {
 		if i == 0 || n.Group() != tasks[i-1].Group() {

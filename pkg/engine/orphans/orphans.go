@@ -15,11 +15,13 @@ import (
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/pager"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
@@ -208,21 +210,15 @@ func (f *finder) list(ctx context.Context, served servedKinds, kinds []schema.Gr
 
 func (f *finder) listKind(ctx context.Context, kind schema.GroupKind, resource schema.GroupVersionResource) (map[manifest.ID]seen, error) {
 	found := map[manifest.ID]seen{}
-	options := metav1.ListOptions{LabelSelector: api.OwnedByLabel + "=" + f.owner, Limit: 500}
-	for {
-		page, err := f.objects.Resource(resource).List(ctx, options)
-		if err != nil {
-			return found, err
-		}
-		for i := range page.Items {
-			meta := &page.Items[i]
-			id := manifest.ID{Group: kind.Group, Kind: kind.Kind, Namespace: meta.Namespace, Name: meta.Name}
-			found[id] = look(meta)
-		}
-		if options.Continue = page.Continue; options.Continue == "" {
-			return found, nil
-		}
-	}
+	pages := pager.New(pager.SimplePageFunc(func(o metav1.ListOptions) (runtime.Object, error) {
+		return f.objects.Resource(resource).List(ctx, o)
+	}))
+	err := pages.EachListItem(ctx, metav1.ListOptions{LabelSelector: api.OwnedByLabel + "=" + f.owner}, func(object runtime.Object) error {
+		meta := object.(*metav1.PartialObjectMetadata)
+		found[manifest.ID{Group: kind.Group, Kind: kind.Kind, Namespace: meta.Namespace, Name: meta.Name}] = look(meta)
+		return nil
+	})
+	return found, err
 }
 
 // dropped describes an object that a release no longer contains.

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"cmp"
 	"iter"
 	"maps"
 	"slices"
@@ -24,11 +23,8 @@ func Count(manifests iter.Seq2[taskgraph.Group, bool]) []Runlevel {
 			c.Done++
 		}
 	}
-	groups := slices.SortedFunc(maps.Keys(components), func(a, b taskgraph.Group) int {
-		return cmp.Or(cmp.Compare(a.Runlevel, b.Runlevel), cmp.Compare(a.Component, b.Component))
-	})
 	var levels []Runlevel
-	for _, g := range groups {
+	for _, g := range slices.SortedFunc(maps.Keys(components), taskgraph.Group.Compare) {
 		if last := len(levels) - 1; last < 0 || levels[last].Runlevel != g.Runlevel {
 			levels = append(levels, Runlevel{Runlevel: g.Runlevel})
 		}

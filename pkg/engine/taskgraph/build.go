@@ -111,8 +111,7 @@ func lineUp(manifests []*manifest.Manifest, mode release.Mode) ([]place, error) 
 	}
 	last := func(p *place) int { return boolInt(mode == release.Updating && p.operator) }
 	slices.SortStableFunc(line, func(a, b place) int {
-		return cmp.Or(cmp.Compare(a.Runlevel, b.Runlevel), cmp.Compare(last(&a), last(&b)), cmp.Compare(a.Component, b.Component),
-			cmp.Compare(a.File, b.File), cmp.Compare(a.Document, b.Document))
+		return cmp.Or(cmp.Compare(a.Runlevel, b.Runlevel), cmp.Compare(last(&a), last(&b)), a.Compare(b.Manifest))
 	})
 	return line, nil
 }

@@ -25,6 +25,11 @@ type Group struct {
 // String reads like `10/config-operator`.
 func (g Group) String() string { return fmt.Sprintf("%02d/%s", g.Runlevel, g.Component) }
 
+// Compare orders groups by runlevel and component.
+func (g Group) Compare(other Group) int {
+	return cmp.Or(cmp.Compare(g.Runlevel, other.Runlevel), cmp.Compare(g.Component, other.Component))
+}
+
 // Node is one manifest or a barrier. A barrier is a node without a manifest between n and m other nodes, which reduces n×m edges to n+m.
 type Node struct {
 	// Index is the node's position in Graph.Nodes. Every edge leads from a lower to a higher index.

@@ -11,8 +11,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/pager"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
@@ -53,40 +55,34 @@ func (u *remover) readContents(ctx context.Context) error {
 	return nil
 }
 
-// pageSize limits the number of objects in one response.
-const pageSize = 500
-
 // countKind counts the objects of one kind that are not in seen, and adds them to it. One list of the whole cluster needs fewer requests
 // than a list of each namespace.
 func (u *remover) countKind(ctx context.Context, gvk schema.GroupVersionKind, seen map[types.UID]bool) error {
-	options := &client.ListOptions{Limit: pageSize}
+	namespace := ""
 	if !u.removal.Platform {
-		options.Namespace = u.removal.Namespace
+		namespace = u.removal.Namespace
 	}
-	for {
+	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		page := &metav1.PartialObjectMetadataList{}
 		page.SetGroupVersionKind(listOf(gvk))
-		switch err := u.List(ctx, page, options); {
-		case meta.IsNoMatchError(err), apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err):
-			return nil
-		case err != nil:
-			return fmt.Errorf("listing %s: %w", gvk.GroupKind(), err)
-		}
-		for i := range page.Items {
-			item := &page.Items[i]
-			if seen[item.UID] || item.Labels[api.OwnedByLabel] == u.removal.Name || isOurs(item) || isIncidental(gvk.Kind, item) {
-				continue
-			}
-			seen[item.UID] = true
-			if u.contents[item.Namespace] == nil {
-				u.contents[item.Namespace] = map[string]int{}
-			}
-			u.contents[item.Namespace][gvk.Kind]++
-		}
-		if options.Continue = page.Continue; options.Continue == "" {
+		return page, u.List(ctx, page, &client.ListOptions{Namespace: namespace, Limit: o.Limit, Continue: o.Continue})
+	})
+	err := pages.EachListItem(ctx, metav1.ListOptions{}, func(object runtime.Object) error {
+		item := object.(*metav1.PartialObjectMetadata)
+		if seen[item.UID] || item.Labels[api.OwnedByLabel] == u.removal.Name || isOurs(item) || isIncidental(gvk.Kind, item) {
 			return nil
 		}
+		seen[item.UID] = true
+		if u.contents[item.Namespace] == nil {
+			u.contents[item.Namespace] = map[string]int{}
+		}
+		u.contents[item.Namespace][gvk.Kind]++
+		return nil
+	})
+	if err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) && !apierrors.IsMethodNotSupported(err) {
+		return fmt.Errorf("listing %s: %w", gvk.GroupKind(), err)
 	}
+	return nil
 }
 
 // incidental are kinds that the cluster creates for other objects and for its own coordination.

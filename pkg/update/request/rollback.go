@@ -22,16 +22,6 @@ type Rollback struct {
 	AllowWithWarnings bool
 	// Operator is the image of the release whose operator runs; empty if unknown.
 	Operator string
-	// Objects is the result of the check of the previous release's objects. If it is nil, the plan does not depend on them.
-	Objects *Objects
-}
-
-// Objects is the result of a check of a release's objects.
-type Objects struct {
-	// Image is the release; empty if none was checked.
-	Image string
-	// Rejected describes the objects that the API server would reject; empty for none or unknown.
-	Rejected string
 }
 
 // Plan implements Plan.
@@ -60,9 +50,6 @@ func (o *Rollback) Plan(cv *configv1.ClusterVersion, r *Request) error {
 		return refuse("%w%s%s", err, alternative(cv, current), o.withdrawal(cv))
 	}
 	if err := o.guard(cv, r); err != nil {
-		return err
-	}
-	if err := o.judgeObjects(previous, r); err != nil {
 		return err
 	}
 	r.update(cv, configv1.Update{Version: previous.Version, Image: previous.Image})
@@ -118,23 +105,6 @@ func (o *Rollback) guard(cv *configv1.ClusterVersion, r *Request) error {
 		return refuse("unable to rollback while an update is %s.\n\nIf you want to roll back anyway, use --allow-upgrade-with-warnings.", describe(c))
 	default:
 		r.warn("--allow-upgrade-with-warnings is bypassing: %s", describe(c))
-	}
-	return nil
-}
-
-// judgeObjects rejects a rollback to a release with objects that the API server would reject, for example a CRD that lacks a version in
-// which the cluster stores objects. It also rejects a release whose objects are not checked: the plan before
-// the check was refused, or named another release.
-func (o *Rollback) judgeObjects(to *configv1.UpdateHistory, r *Request) error {
-	switch {
-	case o.Objects == nil:
-	case o.Objects.Image != to.Image:
-		return refuse("the objects of %s (%s) are not checked: run the command again", to.Version, to.Image)
-	case o.Objects.Rejected == "":
-	case o.AllowWithWarnings:
-		r.warn("--allow-upgrade-with-warnings is bypassing: %s", o.Objects.Rejected)
-	default:
-		return refuse("unable to rollback: %s\n\nIf you want to roll back anyway, use --allow-upgrade-with-warnings.", o.Objects.Rejected)
 	}
 	return nil
 }

@@ -20,17 +20,6 @@ func TestRollbackRunsTheOperatorsCheck(t *testing.T) {
 	require.ErrorAs(t, err, &refusal)
 }
 
-func TestRollbackNeedsACheckOfTheObjects(t *testing.T) {
-	previous := clusterversions.Resting().Status.History[1]
-	require.NoError(t, (&Rollback{Objects: &Objects{Image: previous.Image}}).Plan(clusterversions.Resting(), &Request{}))
-	for name, image := range map[string]string{"the first plan was refused": "", "another release was the previous one": clusterversions.Release("", "9").Image} {
-		t.Run(name, func(t *testing.T) {
-			err := (&Rollback{Objects: &Objects{Image: image}}).Plan(clusterversions.Resting(), &Request{})
-			require.EqualError(t, err, "the objects of "+previous.Version+" ("+previous.Image+") are not checked: run the command again")
-		})
-	}
-}
-
 func TestRefusedRollbackNamesClearWhileTheOldOperatorRuns(t *testing.T) {
 	const before, next = "registry.example/r@sha256:1111", "registry.example/r@sha256:2222"
 	const advice = "The operator of 1.2.0 does not run yet, so you can cancel the update: cvo upgrade --clear"

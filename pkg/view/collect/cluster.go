@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/pager"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -65,8 +66,6 @@ const (
 	// alertBytes limits the size of the response with the alerts, alertTime its duration.
 	alertBytes = 32 << 20
 	alertTime  = 30 * time.Second
-	// listPage is the number of objects in one page of a list.
-	listPage = 500
 )
 
 // clusterReader reads the state of an update from a cluster.
@@ -168,25 +167,23 @@ func explain(what string, err error) error {
 // listed reads all objects of a kind, page by page.
 func listed[T any](ctx context.Context, c client.Reader, list client.ObjectList) ([]T, error) {
 	var all []T
-	for next := ""; ; {
-		if err := c.List(ctx, list, client.Limit(listPage), client.Continue(next)); err != nil {
-			return nil, err
-		}
-		err := meta.EachListItem(list, func(object runtime.Object) error {
-			item, ok := object.(any).(*T)
-			if !ok {
-				return fmt.Errorf("unexpected %T in the list", object)
-			}
-			all = append(all, *item)
-			return nil
-		})
-		if err != nil {
-			return nil, err
-		}
-		if next = list.GetContinue(); next == "" {
-			return all, nil
-		}
+	if err := each(ctx, c, list, func(item *T) { all = append(all, *item) }); err != nil {
+		return nil, err
 	}
+	return all, nil
+}
+
+// each calls do with all objects of a kind, which it reads page by page.
+func each[T any](ctx context.Context, c client.Reader, list client.ObjectList, do func(*T), options ...client.ListOption) error {
+	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		page := list.DeepCopyObject().(client.ObjectList)
+		return page, c.List(ctx, page, append(options, client.Limit(o.Limit), client.Continue(o.Continue))...)
+	})
+	pages.PageBufferSize = 1 // pages of pods are large
+	return pages.EachListItem(ctx, metav1.ListOptions{}, func(object runtime.Object) error {
+		do(object.(any).(*T))
+		return nil
+	})
 }
 
 // needsConfigOperatorImage reports whether the machine config operator reports the image that it has updated to. If it does not, its

@@ -84,18 +84,8 @@ func Workload(ctx context.Context, c client.Reader) (nodes.Workload, error) {
 		return w, explain("PodDisruptionBudgets", err)
 	}
 	onNodes := client.MatchingFieldsSelector{Selector: fields.OneTermNotEqualSelector("spec.nodeName", "")}
-	for next := ""; ; {
-		var page corev1.PodList
-		if err := c.List(ctx, &page, onNodes, client.Limit(listPage), client.Continue(next)); err != nil {
-			return w, explain("pods", err)
-		}
-		for i := range page.Items {
-			w.Pods = append(w.Pods, reducePod(&page.Items[i]))
-		}
-		if next = page.Continue; next == "" {
-			return w, nil
-		}
-	}
+	err = each(ctx, c, &corev1.PodList{}, func(pod *corev1.Pod) { w.Pods = append(w.Pods, reducePod(pod)) }, onNodes)
+	return w, explain("pods", err)
 }
 
 // reducePod returns the parts of a pod that matter to a drain, and the volumes whose data it deletes.

@@ -25,7 +25,7 @@ type Rule struct {
 
 // Rules returns all rules, sorted by ID.
 func Rules() []Rule {
-	all := slices.Concat(fileRules(), inclusionRules(), kindRules(), objectRules(), imageRules(), releaseRules(), nodeRules())
+	all := slices.Concat(fileRules(), inclusionRules(), kindRules(), objectRules(), imageRules(), releaseRules())
 	slices.SortFunc(all, func(a, b Rule) int { return strings.Compare(a.ID, b.ID) })
 	return all
 }
@@ -89,7 +89,7 @@ func fileRules() []Rule {
 		{
 			ID: "file-name", Severity: Warning, Summary: "Files are named 0000_NN_<component>_<rest>.",
 			Why:    "The name determines when a file is applied and what waits for it.",
-			Remedy: "rename the file to 0000_NN_<component>_<rest>, where NN is the runlevel",
+			Remedy: "rename the file to 0000_NN_<component>_<rest>, where NN is the runlevel in two digits, without special characters",
 		},
 		{
 			ID: "file-ignored", Severity: Warning, Summary: "Every file is applied.",
@@ -282,6 +282,10 @@ func objectRules() []Rule {
 			Why: "The API server rejects the object.", Remedy: "split the object",
 		},
 		{
+			ID: "data-key", Severity: Error, Summary: "Keys of ConfigMaps and Secrets are valid and unique.",
+			Why: "The API server rejects the object.", Remedy: "use letters, digits, '-', '_' and '.' only, and a different key for each value",
+		},
+		{
 			ID: "object-too-large", Severity: Error, Summary: "Objects fit into etcd.",
 			Why: "A cluster rejects the whole release.", Remedy: "split the object, or remove descriptions from its schema",
 		},
@@ -313,6 +317,11 @@ func objectRules() []Rule {
 		{
 			ID: "operator-alone", Severity: Warning, Summary: "ClusterOperators have a workload in the same component.",
 			Why: "If no operator reports the ClusterOperator's status, the rollout waits forever.", Remedy: "add the operator's Deployment to the same component, or make sure that another component reports the status",
+		},
+		{
+			ID: "machine-config-runlevel", Severity: Warning, Summary: "MachineConfigs are at runlevel 80 or later.",
+			Why:    "An update may drain and reboot each node twice: once for the MachineConfig, and once for the changes that the new node stage brings.",
+			Remedy: "rename the file to 0000_80_<component>_<rest>, or use a later runlevel",
 		},
 		{
 			ID: "verification", Severity: Error, Summary: "The ConfigMap with keys and stores is valid.",

@@ -1,5 +1,7 @@
 package finding
 
+import "net/url"
+
 // The subset of SARIF 2.1.0 (OASIS static analysis results interchange format) that code hosts use.
 type (
 	sarifLog struct {
@@ -66,7 +68,7 @@ func SARIF(r *Report) any {
 		})
 	}
 	for _, f := range r.Findings {
-		at := sarifPhysical{Artifact: sarifArtifact{URI: f.File}}
+		at := sarifPhysical{Artifact: sarifArtifact{URI: (&url.URL{Path: f.File}).String()}}
 		if f.Line > 0 {
 			at.Region = &sarifRegion{StartLine: f.Line}
 		}

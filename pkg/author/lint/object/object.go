@@ -1,6 +1,6 @@
-// Package object contains the rules about single manifests: annotations, names, labels, sizes, workloads, ClusterOperators, and ConfigMaps
-// with keys or a trust policy. It takes an object of a release and adds findings to the object's file. Other packages contain the rules
-// about kinds and images.
+// Package object contains the rules about single manifests: annotations, names, labels, sizes, keys of data, workloads, ClusterOperators,
+// MachineConfigs, and ConfigMaps with signing keys or a trust policy. It takes an object of a release and adds findings to the object's
+// file. Other packages contain the rules about kinds and images.
 package object
 
 import (
@@ -13,8 +13,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/api/validation"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/author/lint/source"
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
@@ -33,6 +35,7 @@ func Check(r *source.Release, o *source.Object) {
 	if o.Tombstone() {
 		return
 	}
+	checkDataKeys(o)
 	checkWorkload(o)
 	checkClusterOperator(r, o)
 	checkMachineConfig(o)
@@ -40,15 +43,37 @@ func Check(r *source.Release, o *source.Object) {
 	checkThresholds(o)
 }
 
+// dataFields returns the fields of a ConfigMap or Secret with plain and with Base64-encoded values; empty for other kinds.
+func dataFields(o *source.Object) (plain, encoded string) {
+	switch {
+	case o.Is("", "ConfigMap"):
+		return "data", "binaryData"
+	case o.Is("", "Secret"):
+		return "stringData", "data"
+	}
+	return "", ""
+}
+
+// checkDataKeys checks the keys of a ConfigMap or Secret like the API server.
+func checkDataKeys(o *source.Object) {
+	plain, encoded := dataFields(o)
+	texts := maps.Collect(values(o, plain))
+	for _, name := range []string{plain, encoded} {
+		for _, key := range slices.Sorted(maps.Keys(maps.Collect(values(o, name)))) {
+			at := source.Path{name, key}
+			for _, problem := range utilvalidation.IsConfigMapKey(key) {
+				o.Find("data-key", at, "%s has the key %q: %s", name, key, problem)
+			}
+			if _, ok := texts[key]; ok && name == "binaryData" {
+				o.Find("data-key", at, "the key %q is in both %s and %s", key, plain, name)
+			}
+		}
+	}
+}
+
 // dataBytes returns the size of the values of a ConfigMap or Secret, as the API server counts them; 0 for other kinds.
 func dataBytes(o *source.Object) int {
-	plain, encoded := "data", "binaryData"
-	switch {
-	case o.Is("", "Secret"):
-		plain, encoded = "stringData", "data"
-	case !o.Is("", "ConfigMap"):
-		return 0
-	}
+	plain, encoded := dataFields(o)
 	sizes := map[string]int{}
 	for key, value := range values(o, encoded) {
 		decoded, _ := base64.StdEncoding.DecodeString(value) // rule wrong-type finds invalid text
@@ -158,5 +183,16 @@ func checkClusterOperator(r *source.Release, o *source.Object) {
 		o.Find("operator-versions", nil, "has no status.versions: the rollout fails, because it cannot determine whether the operator has been updated")
 	case !ok:
 		o.Find("operator-versions", source.Path{"status", "versions"}, "status.versions has no entry named operator")
+	}
+}
+
+// nodeRunlevel is the runlevel of the node stage.
+const nodeRunlevel = 80
+
+// checkMachineConfig finds MachineConfigs that a cluster gets before the release's node stage.
+func checkMachineConfig(o *source.Object) {
+	if o.Is(api.MachineConfigGroup, "MachineConfig") && o.Runlevel < nodeRunlevel {
+		o.Find("machine-config-runlevel", nil, "the MachineConfig is at runlevel %02d, before the node stage at %d: the stage of the earlier release also applies it",
+			o.Runlevel, nodeRunlevel)
 	}
 }

@@ -117,10 +117,7 @@ func (d *Definition) Served() string {
 // Precedes reports whether every cluster that gets both objects applies this one first, unless it is moved: it is at a lower runlevel, or
 // earlier in the same component.
 func (o *Object) Precedes(other *Object) bool {
-	if o.Runlevel != other.Runlevel {
-		return o.Runlevel < other.Runlevel
-	}
-	return o.Component == other.Component && cmp.Or(strings.Compare(o.File, other.File), cmp.Compare(o.Document, other.Document)) < 0
+	return (o.Runlevel != other.Runlevel || o.Component == other.Component) && o.Compare(other.Manifest) < 0
 }
 
 // collect gathers the objects of all files, and data about other objects that checks of a single object need.

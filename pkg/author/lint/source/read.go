@@ -2,6 +2,7 @@ package source
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/author/lint/finding"
 	"github.com/cluster-version/cvo/pkg/inclusion"
 	"github.com/cluster-version/cvo/pkg/manifest"
@@ -30,6 +32,8 @@ type Parsed struct {
 	Readable bool
 	Found    finding.List
 
+	// origin is the path of the author's file; empty if there is none.
+	origin string
 	// lines is set if the line numbers in Text match the file's.
 	lines  bool
 	parsed manifest.Examined
@@ -114,6 +118,12 @@ func (r *Release) read(f *Parsed) {
 		f.Found.File("file-ignored", f.Name, 0, "%s", ignored(f.Name))
 		return
 	}
+	if !utf8.ValidString(f.Name) {
+		f.Found.Add("file-name", f.Name, func() finding.Finding {
+			return finding.Finding{Severity: finding.Error, Message: fmt.Sprintf("the name %q is not UTF-8 text: a cluster rejects the whole release", f.base())}
+		})
+		return
+	}
 	f.checkName()
 	if bytes.HasPrefix(f.Text, []byte("\xef\xbb\xbf")) {
 		f.Found.File("byte-order-mark", f.Name, 1, "starts with a byte order mark")
@@ -142,13 +152,23 @@ func ignored(name string) string {
 }
 
 func (f *Parsed) checkName() {
-	_, component, ok := manifest.ParseName(f.base())
+	find := func(format string, args ...any) { f.Found.File("file-name", f.Name, 0, format, args...) }
+	name := f.base()
+	_, component, ok := manifest.ParseName(name)
+	digits, _, _ := strings.Cut(strings.TrimPrefix(name, "0000_"), "_")
 	switch {
 	case !ok:
-		f.Found.File("file-name", f.Name, 0, "the name is not 0000_NN_<component>_<rest>, so the file has runlevel %d and is a separate component",
-			manifest.DefaultRunlevel)
-	case strings.Count(f.base(), "_") < 3:
-		f.Found.File("file-name", f.Name, 0, "the name has no fourth part, so all of %q is the component", component)
+		find("the name is not 0000_NN_<component>_<rest>, so the file has runlevel %d and is a separate component", manifest.DefaultRunlevel)
+	case len(digits) != 2:
+		find("runlevel %s does not have two digits: OpenShift's operator orders files by the text of their names", digits)
+	case strings.Count(name, "_") < 3:
+		find("the name has no fourth part, so all of %q is the component", component)
+	}
+	if printable.Text(name) != name {
+		find("the name %q has characters that cannot be printed", name)
+	}
+	if strings.HasPrefix(path.Base(cmp.Or(f.origin, name)), "-") {
+		find("the name starts with a hyphen, so shell commands with the argument * read it as flags")
 	}
 }
 

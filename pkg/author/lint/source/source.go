@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/blang/semver/v4"
 	"golang.org/x/sync/errgroup"
@@ -69,7 +70,7 @@ func (r *Release) sort(files []File) {
 	byName := map[string]*Parsed{}
 	for _, f := range files {
 		name := path.Clean(strings.TrimPrefix(f.Name, "/"))
-		byName[name] = &Parsed{Name: name, Text: f.Data, lines: true}
+		byName[name] = &Parsed{Name: name, Text: f.Data, origin: f.Origin, lines: true}
 	}
 	for _, f := range byName {
 		r.Files = append(r.Files, f)
@@ -147,9 +148,11 @@ func ReadFiles(fsys fs.FS) ([]File, error) {
 			if info, err := fs.Stat(fsys, name); err == nil && info.IsDir() {
 				return nil // links to folders are not followed
 			}
-			data, err := readFile(fsys, name)
-			if err != nil {
-				return err
+			var data []byte
+			if utf8.ValidString(name) { // other files cannot be opened, which is a finding
+				if data, err = readFile(fsys, name); err != nil {
+					return err
+				}
 			}
 			if files = append(files, File{Name: name, Data: data}); len(files) > maxFiles {
 				return fmt.Errorf("%s: more than %d files", dir, maxFiles)
