@@ -225,7 +225,7 @@ func TestWorkloadsAreDeletedInTheForeground(t *testing.T) {
 	must(t, a, first)
 	got := must(t, a, next)
 	assert.Equal(t, apply.Deleting, got.Action)
-	assert.Regexp(t, `^deleted at 20\S+Z, waiting for its finalizers foregroundDeletion; then it will be recreated, `+
+	assert.Regexp(t, `^deleted at 20\S+Z, waiting for its finalizers foregroundDeletion \(kube-controller-manager removes it\); then it will be recreated, `+
 		`because spec.selector cannot be changed: field is immutable$`, got.Message)
 }
 

@@ -60,7 +60,7 @@ func TestFailedJobsRunAgainWhenTheirManifestChanges(t *testing.T) {
 	next := job(t, ns, "", "j")
 	got := must(t, a, next)
 	assert.Equal(t, apply.Deleting, got.Action)
-	assert.Contains(t, got.Message, "foregroundDeletion; then it will be recreated, because it failed and spec.template cannot be changed")
+	assert.Contains(t, got.Message, "foregroundDeletion (kube-controller-manager removes it); then it will be recreated, because it failed and spec.template cannot be changed")
 	assert.Equal(t, []string{"PATCH apply-patch", "GET", "POST", "PUT", "DELETE"}, methods(record.take()))
 	collectGarbage(t, next)
 	got = must(t, a, next)

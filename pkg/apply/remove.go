@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -62,7 +61,7 @@ func waiting(meta *metav1.PartialObjectMetadata) string {
 	if len(meta.Finalizers) == 0 {
 		return since + "waiting for the server to remove it"
 	}
-	return since + "waiting for its finalizers " + strings.Join(slices.Sorted(slices.Values(meta.Finalizers)), ", ")
+	return since + "waiting for its finalizers " + api.FinalizersText(slices.Sorted(slices.Values(meta.Finalizers)))
 }
 
 // Prune deletes an orphan: an object of an earlier release without a manifest in the current one. The caller passes its kind and name, and

@@ -2,10 +2,13 @@ package cli_test
 
 import (
 	"bytes"
+	"context"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -71,11 +74,14 @@ func TestCommandsNameTheRegistryThatTheyWaitFor(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(errs.all.String(), errs.text))
 }
 
-// TestCommandsWithAWaitingUserLimitLookups checks that no copy fails because a registry is slow.
-func TestCommandsWithAWaitingUserLimitLookups(t *testing.T) {
-	var limited []string
+// TestCommandsThatCopyTolerateSlowRegistries checks which commands copy, and which limit their look-ups with --request-timeout.
+func TestCommandsThatCopyTolerateSlowRegistries(t *testing.T) {
+	var limited, copies []string
 	var visit func(cmd *cobra.Command)
 	visit = func(cmd *cobra.Command) {
+		if cmd.Annotations["copies"] != "" {
+			copies = append(copies, cmd.CommandPath())
+		}
 		if f := cmd.Flags().Lookup(clientcmd.FlagTimeout); f != nil && strings.Contains(f.Usage, "registry") {
 			limited = append(limited, cmd.CommandPath())
 		}
@@ -87,4 +93,49 @@ func TestCommandsWithAWaitingUserLimitLookups(t *testing.T) {
 	assert.ElementsMatch(t, []string{
 		"cvo install", "cvo release diff", "cvo release info", "cvo upgrade", "cvo upgrade diff", "cvo upgrade rollback",
 	}, limited)
+	assert.ElementsMatch(t, []string{"cvo release mirror", "cvo release new"}, copies)
+}
+
+// TestDeadRegistryIsNoFailedVerification has a registry that accepts connections and never responds, and one that refuses them.
+func TestDeadRegistryIsNoFailedVerification(t *testing.T) {
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	silent := listener.Addr().String()
+	closed, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	refusing := closed.Addr().String()
+	require.NoError(t, closed.Close())
+	keys := filepath.Join(t.TempDir(), "keys")
+	run := func(ctx context.Context, args ...string) error {
+		cmd := cli.New(command.Silent())
+		cmd.SetArgs(args)
+		return cmd.ExecuteContext(ctx)
+	}
+	require.NoError(t, run(t.Context(), "release", "keygen", "--out", keys))
+	trust := filepath.Join(keys, "trust.yaml")
+	for _, tt := range []struct {
+		name, host, remedy, limit string
+	}{
+		{"without a response", silent, "registry " + silent + " does not respond in time: check the load of the registry and the network, or add a mirror: ", "1s"},
+		{"without a connection", refusing, "registry " + refusing + " cannot be reached: check that it is running", "10m"},
+	} {
+		image := tt.host + "/platform/release@sha256:" + strings.Repeat("a", 64)
+		for _, args := range [][]string{
+			{"release", "verify", image, "--trust", trust, "--timeout=" + tt.limit},
+			{"release", "info", image, "--trust", trust, "--request-timeout=" + tt.limit},
+			{"release", "mirror", image, "--trust", trust, "--to", t.TempDir()},
+		} {
+			t.Run(tt.name+" to "+args[1], func(t *testing.T) {
+				if tt.host == silent && args[1] == "mirror" {
+					t.Skip("it has the default limit")
+				}
+				t.Parallel()
+				err := run(t.Context(), args...)
+				assert.Equal(t, command.ExitFailed, command.ExitCode(err))
+				require.ErrorContains(t, err, "reading the signatures of "+image+": "+tt.remedy)
+				assert.NotContains(t, err.Error(), "unable to verify")
+			})
+		}
+	}
 }

@@ -41,7 +41,7 @@ With the file name kubectl-cvo in your PATH, the program is also a plugin of kub
 			if cmd.Name() != startCommand {
 				// Only the operator needs the logs of libraries. Without a logger, controller-runtime complains after half a minute.
 				operator.SetLogger(logr.Discard())
-				cmd.SetContext(registries.WithPatience(cmd.Context(), streams, cmd.Flags()))
+				cmd.SetContext(registries.WithPatience(streams, cmd))
 			}
 		},
 	}

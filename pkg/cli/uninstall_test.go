@@ -64,17 +64,19 @@ func (b *bare) testDryRun(t *testing.T) {
 	assert.Positive(t, *deployment.Spec.Replicas)
 }
 
+// usersObjects is the line about the operator's namespace after testDryRunDuringRollout has created an object in it.
+const usersObjects = "Namespace openshift-cluster-version would be deleted: objects in it that no release contains: ConfigMap 1\n"
+
 // testDryRunDuringRollout also asks for confirmation during the rollout, and after it.
 func (b *bare) testDryRunDuringRollout(t *testing.T) {
 	require.NoError(t, b.client.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: api.OperatorNamespace, Name: "of-a-user"}}))
-	const contents = "Namespace openshift-cluster-version would be deleted: objects in it that no release contains: ConfigMap 1\n"
 	const rollout = "release 1.0.0 is being rolled out and would stay incomplete: wait for it with 'cvo upgrade wait', or use --force"
 	end := sync.OnceFunc(b.rollsOut(t))
 	defer end()
 
 	out, errs, err := runCvo(t, "uninstall", "--kubeconfig", b.env.Kubeconfig, "--dry-run")
 	require.NoError(t, err, errs)
-	assert.Contains(t, out, contents)
+	assert.Contains(t, out, usersObjects)
 	assert.Equal(t, "warning: without --dry-run, this uninstall would be refused: "+rollout+"\n", errs)
 
 	out, errs, err = runCvo(t, "uninstall", "--kubeconfig", b.env.Kubeconfig, "--dry-run", "-o", "json")
@@ -94,7 +96,7 @@ func (b *bare) testDryRunDuringRollout(t *testing.T) {
 		end()
 		errs, err := answer(t.Context(), t, "no\n", "uninstall", "--kubeconfig", b.env.Kubeconfig)
 		require.ErrorContains(t, err, "not confirmed: nothing was changed")
-		assert.Regexp(t, "^"+contents+"Remove the version operator from https?://\\S+\\? Type yes to continue: $", errs)
+		assert.Regexp(t, "^warning: "+usersObjects+"Remove the version operator from https?://\\S+\\? Type yes to continue: $", errs)
 	})
 }
 
@@ -127,6 +129,8 @@ func (b *bare) testConfirmation(t *testing.T) {
 	cmd := cli.New(command.Streams{In: strings.NewReader(""), Out: io.Discard, Err: said})
 	cmd.SetArgs([]string{"uninstall", "--kubeconfig", b.env.Kubeconfig, "--yes"})
 	assert.Equal(t, command.ExitInterrupted, command.ExitCode(cmd.ExecuteContext(ctx)), said.String())
+	assert.Contains(t, said.String(), "waiting for the deletion of ClusterVersion version (finalizers orphan (kube-controller-manager removes it))\n")
+	assert.Contains(t, said.String(), "warning: "+usersObjects)
 	assert.Contains(t, said.String(), "'cvo uninstall --kubeconfig "+b.env.Kubeconfig+"' continues, and 'cvo install' restores deleted objects")
 }
 

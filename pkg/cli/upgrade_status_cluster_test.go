@@ -7,6 +7,7 @@ import (
 	"encoding/pem"
 	"io"
 	"maps"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -44,6 +45,10 @@ type updatingCluster struct {
 	*testing.T
 	config *rest.Config
 }
+
+type roundTripFunc func(*http.Request) (*http.Response, error)
+
+func (f roundTripFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func (c *updatingCluster) crds(patterns ...string) {
 	c.Helper()
@@ -198,7 +203,7 @@ spec: {holderIdentity: "", leaseDurationSeconds: 1, renewTime: "2026-01-02T10:00
 	require.NoError(c, err)
 }
 
-const deadOperator = "No version operator is running: Lease openshift-cluster-version/version was released"
+const deadOperator = "No version operator leads: Lease openshift-cluster-version/version was released"
 
 func TestUpgradeStatusReadsACluster(t *testing.T) {
 	e := env.New(t, env.Options{Audit: env.AuditNone})
@@ -306,10 +311,30 @@ estimate: {remainingLow: 11m0s, remainingHigh: 25m0s, basis: History, rollouts: 
 		assert.Equal(t, 1, strings.Count(errs, "warning: "+deadOperator+": "), errs)
 		assert.Contains(t, errs, "'kubectl -n openshift-cluster-version describe deployment cluster-version-operator'")
 		assert.Contains(t, errs, "troubleshoot.md#the-operator-does-not-run\n")
+		_, errs, code = upgradeWith(t, e.Kubeconfig)
+		assert.Zero(t, code)
+		assert.Equal(t, 1, strings.Count(errs, "warning: "+deadOperator+": "), errs)
 		vera, err := e.User("vera")
 		require.NoError(t, err)
 		_, text, _ = c.assess(vera)
 		assert.NotContains(t, text, "No version operator", "without permission for the Lease")
+	})
+
+	t.Run("it uses the server's clock", func(t *testing.T) {
+		ahead := rest.CopyConfig(c.config)
+		now := time.Date(2026, 1, 2, 11, 0, 0, 0, time.UTC)
+		ahead.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return roundTripFunc(func(r *http.Request) (*http.Response, error) {
+				response, err := next.RoundTrip(r)
+				if err == nil {
+					response.Header.Set("Date", now.Format(http.TimeFormat))
+				}
+				return response, err
+			})
+		})
+		a, text, _ := c.assess(ahead)
+		assert.Equal(t, now, a.At)
+		assert.Contains(t, text, "\n1h      Error     Update Stalled     "+deadOperator+"\n")
 	})
 
 	t.Run("it prints changes", func(t *testing.T) {

@@ -3,7 +3,6 @@ package clusterversion
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/go-logr/logr"
 	configv1 "github.com/openshift/api/config/v1"
@@ -69,7 +68,7 @@ func deletedText(name string) string {
 func deletingText(cv *configv1.ClusterVersion) string {
 	text := fmt.Sprintf("ClusterVersion %s is being deleted", cv.Name)
 	if len(cv.Finalizers) > 0 {
-		text += " and waits for finalizers " + strings.Join(cv.Finalizers, ", ")
+		text += " and waits for finalizers " + api.FinalizersText(cv.Finalizers)
 	}
 	return text + "; recreate it once it is gone to continue"
 }

@@ -69,6 +69,29 @@ func TestSigstoreNamesTheFailingRegistry(t *testing.T) {
 	assert.Regexp(t, "dial tcp "+host+": connect: connection refused \\(\\d+ attempts\\)$", err.Error())
 }
 
+// TestUnknownSignaturesOfADeadRegistryAreReported has a registry that does not respond before the limit of the search.
+func TestUnknownSignaturesOfADeadRegistryAreReported(t *testing.T) {
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	host := listener.Addr().String()
+	reader, err := registryimage.New(registryimage.Options{Access: registry.New(registry.Options{Insecure: []string{host}})})
+	require.NoError(t, err)
+	keys := []sigstore.PublicKey{publicKey(t, "team", newKey(t, "P-256"))}
+	keyrings := []openpgp.Keyring{keyring(t, "a", newEntity(t, "alice"))}
+	sources := verify.Sources{Local: []store.Store{memory{name: "memory"}}, Attachments: reader, StoreTimeout: 50 * time.Millisecond}
+	refusal := func(trust policy.Policy) *verify.UnverifiedError {
+		_, err := newVerifier(t, trust, sources).Verify(t.Context(), release.Image{Pullspec: host + "/a/b", Digest: digest})
+		require.ErrorIs(t, err, verify.ErrUnverified)
+		require.ErrorContains(t, err, "signatures attached to the image: registry "+host+" does not respond in time: check the load")
+		require.ErrorContains(t, err, "no answer within 50ms")
+		refused, _ := errors.AsType[*verify.UnverifiedError](err)
+		return refused
+	}
+	require.ErrorContains(t, refusal(policy.Policy{SigstoreKeys: keys}).Unreached, "registry "+host+" does not respond in time")
+	assert.NoError(t, refusal(policy.Policy{SigstoreKeys: keys, Keyrings: keyrings}).Unreached, "a signature is certainly missing")
+}
+
 func TestBothMethodsMustBeSatisfied(t *testing.T) {
 	alice, key := newEntity(t, "alice"), newKey(t, "P-256")
 	trust := policy.Policy{Keyrings: []openpgp.Keyring{keyring(t, "vendor", alice)}, SigstoreKeys: []sigstore.PublicKey{publicKey(t, "team", key)}}

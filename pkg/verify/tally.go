@@ -193,6 +193,9 @@ func (t *tally) refusal(digest release.Digest, policy string, cause error) *Unve
 		}
 	}
 	for _, a := range t.answers {
+		if a.unreached != nil && !slices.ContainsFunc(e.Missing, func(m MissingRoot) bool { return m.Method != MethodSigstore }) {
+			e.Unreached = a.unreached
+		}
 		e.Answers = append(e.Answers, Answer{Store: a.place, Remarks: a.all()})
 	}
 	e.sort()

@@ -60,8 +60,8 @@ objects and the namespaces of these objects, and the two configuration namespace
 All other namespaces of the platform are deleted with everything in them. Outside deleted namespaces, the command keeps
 objects that have another controller, without the operator's label and owner reference.
 
---dry-run and the question for confirmation count the objects that no release contains, in each namespace that would be
-deleted. A dry run also works during a rollout, and then warns that the uninstall itself would be refused.
+Before the command changes anything, it counts the objects that no release contains, in each namespace that would be
+deleted. So does a dry run, which also works during a rollout, and then warns that the uninstall itself would be refused.
 
 An interrupted uninstall lists the remaining objects. Run the same command again to continue at once, or run 'cvo install'
 with the release of the cluster to restore the deleted objects.
@@ -122,12 +122,18 @@ func (o *uninstallOptions) run(ctx context.Context, streams command.Streams) err
 	}
 	logLine := func(text string) { say("%s", terminal.OneLine(text)) }
 	cfg = apiserver.Retrying(cfg, logLine)
-	if !o.yes && !o.removal.DryRun {
-		if err := command.Confirm(streams, "remove "+removed(o.removal.Platform)+" from "+cfg.Host, func() error {
-			return o.limited(ctx, streams, func(ctx context.Context) error { return o.explain(ctx, streams, cfg, logLine) })
-		}); err != nil {
-			return err
-		}
+	explain := func() error {
+		return o.limited(ctx, streams, func(ctx context.Context) error { return o.explain(ctx, streams, cfg, logLine) })
+	}
+	switch {
+	case o.removal.DryRun:
+	case o.yes:
+		err = explain()
+	default:
+		err = command.Confirm(streams, "remove "+removed(o.removal.Platform)+" from "+cfg.Host, explain)
+	}
+	if err != nil {
+		return err
 	}
 	return o.limited(ctx, streams, func(ctx context.Context) error { return o.uninstall(ctx, streams, cfg, logLine) })
 }
@@ -198,7 +204,7 @@ func (o *uninstallOptions) uninstall(ctx context.Context, streams command.Stream
 	return nil
 }
 
-// explain prints the namespaces that would be deleted with objects that no release contains.
+// explain warns about the namespaces that would be deleted with objects that no release contains.
 func (o *uninstallOptions) explain(ctx context.Context, streams command.Streams, cfg *rest.Config, logLine func(string)) error {
 	planned := o.removal
 	planned.DryRun = true
@@ -208,6 +214,7 @@ func (o *uninstallOptions) explain(ctx context.Context, streams command.Streams,
 	}
 	for _, r := range results {
 		if r.Outcome == target.Deleted && r.Message != "" {
+			fmt.Fprint(streams.Err, "warning: ")
 			printResult(streams.Err, r, true)
 		}
 	}

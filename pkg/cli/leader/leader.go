@@ -133,7 +133,7 @@ func (s *Connection) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if found.Gone {
+	if found.Gone || found.IsUninstall() {
 		return notRunning(found)
 	}
 	trust := serve.Trust{CA: s.Ca}
@@ -184,21 +184,33 @@ func (s *Connection) dial(server string, trust serve.Trust, dial serve.DialFunc)
 
 // notRunning returns an error that names the last leader and the time since it stopped.
 func notRunning(last leader.Record) error {
-	if vacancy := last.Vacancy(); vacancy != "" {
+	vacancy := last.Vacancy()
+	switch {
+	case last.IsUninstall():
+		return &notRunningError{"the version operator is not running: " + vacancy}
+	case vacancy != "":
 		return &notRunningError{fmt.Sprintf("the version operator is not running: %s %s ago", vacancy, last.Silent.Round(time.Second))}
 	}
 	return &notRunningError{fmt.Sprintf("the version operator is not running: none has ever run here (no Lease %s/%s); install it with 'cvo install', or use another --namespace",
 		last.Namespace, last.LeaseName)}
 }
 
-// WarnVacant prints a warning if no operator leads any more. It prints nothing if the Lease does not exist or cannot be read.
+// WarnVacant prints a warning if no operator leads any more, except during a handover. It prints nothing if the Lease does not exist or
+// cannot be read.
 func WarnVacant(ctx context.Context, w io.Writer, cfg *rest.Config, namespace, name string) {
 	last, err := leader.Find(ctx, cfg, namespace, name)
 	if err != nil {
 		return
 	}
-	for _, found := range insight.VacancyInsights(last) {
-		fmt.Fprintf(w, "warning: %s: %s See %s\n", terminal.OneLine(found.Summary), found.Description, found.Reference)
+	Warn(w, insight.VacancyInsights(last))
+}
+
+// Warn prints insights as warnings.
+func Warn(w io.Writer, insights []insight.Insight) {
+	for _, found := range insights {
+		if found.Level > insight.Info {
+			fmt.Fprintf(w, "warning: %s: %s See %s\n", terminal.OneLine(found.Summary), found.Description, found.Reference)
+		}
 	}
 }
 

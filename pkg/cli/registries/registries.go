@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/clientcmd"
@@ -200,26 +201,34 @@ func WarnOfInsecurity(streams command.Streams, flags *pflag.FlagSet) {
 // transport's own limit, because a user waits.
 const lookupLimit = 30 * time.Second
 
-// limitsLookups is the annotation of --request-timeout on commands with limited look-ups.
-const limitsLookups = "limits-lookups"
+const (
+	// limitsLookups is the annotation of --request-timeout on commands whose look-ups it limits.
+	limitsLookups = "limits-lookups"
+	// copies is the annotation of commands that copy.
+	copies = "copies"
+)
 
-// LimitLookups limits the look-ups of a command whose user waits for the answer, with --request-timeout. flags must contain that flag.
-// Reads of other commands, such as copies, keep the limit and the retry of the transport.
+// LimitLookups limits the look-ups of a command with --request-timeout. flags must contain that flag.
 func LimitLookups(flags *pflag.FlagSet) {
 	f := flags.Lookup(clientcmd.FlagTimeout)
 	f.Usage = fmt.Sprintf("`time` after which a request fails, such as 1m; 0 for no limit at the API server and %s for a look-up in a registry", lookupLimit)
 	f.Annotations = map[string][]string{limitsLookups: {"true"}}
 }
 
+// Copies marks a command that copies images. Its requests to a registry that has responded keep the limit and the retry of the transport, so
+// that no copy fails because a registry is slow.
+func Copies(cmd *cobra.Command) { cmd.Annotations = map[string]string{copies: "true"} }
+
 // WithPatience returns a context for the requests of a command. The command reports each registry that does not respond, except with
-// --quiet. Its look-ups end after some time if LimitLookups was called.
-func WithPatience(ctx context.Context, streams command.Streams, flags *pflag.FlagSet) context.Context {
-	ctx, notify := progress.WithNotices(ctx, streams.Err)
-	return transport.WithPatience(ctx, patience(flags, notify))
+// --quiet. A look-up in such a registry ends after lookupLimit, or after --request-timeout if LimitLookups was called.
+func WithPatience(streams command.Streams, cmd *cobra.Command) context.Context {
+	ctx, notify := progress.WithNotices(cmd.Context(), streams.Err)
+	return transport.WithPatience(ctx, patience(cmd, notify))
 }
 
-func patience(flags *pflag.FlagSet, notify func(line string)) transport.Patience {
-	var p transport.Patience
+func patience(cmd *cobra.Command, notify func(line string)) transport.Patience {
+	flags := cmd.Flags()
+	p := transport.Patience{Limit: lookupLimit, FirstOnly: cmd.Annotations[copies] != ""}
 	if f := flags.Lookup(clientcmd.FlagTimeout); f != nil && f.Annotations[limitsLookups] != nil {
 		limit, _ := clientcmd.ParseTimeout(f.Value.String()) // the access to the cluster rejects an invalid one
 		p.Limit = cmp.Or(max(limit, 0), lookupLimit)

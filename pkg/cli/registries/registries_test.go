@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -129,15 +130,16 @@ func TestPatienceOfACommand(t *testing.T) {
 		limit      time.Duration
 		quiet      bool
 	}{
-		{"a batch command has no limit of its own", false, nil, 0, false},
-		{"a batch command limits only requests to the API server", false, []string{"--request-timeout=5s"}, 0, false},
+		{"every command has a limit", false, nil, 30 * time.Second, false},
+		{"a flag limits only requests to the API server", false, []string{"--request-timeout=5s"}, 30 * time.Second, false},
 		{"a look-up has the default limit", true, nil, 30 * time.Second, false},
 		{"a look-up has the default limit for 0", true, []string{"--request-timeout=0"}, 30 * time.Second, false},
 		{"a flag sets the limit of a look-up", true, []string{"--request-timeout=5s"}, 5 * time.Second, false},
 		{"a flag turns off notices", true, []string{"--quiet"}, 30 * time.Second, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
+			cmd := &cobra.Command{}
+			flags := cmd.Flags()
 			new(cluster.ContextFlags).Add(flags)
 			new(progress.Flags).Add(flags)
 			if tt.forLookups {
@@ -145,8 +147,11 @@ func TestPatienceOfACommand(t *testing.T) {
 			}
 			require.NoError(t, flags.Parse(tt.args))
 			var lines []string
-			p := patience(flags, func(line string) { lines = append(lines, line) })
+			p := patience(cmd, func(line string) { lines = append(lines, line) })
 			assert.Equal(t, tt.limit, p.Limit)
+			assert.False(t, p.FirstOnly)
+			Copies(cmd)
+			assert.True(t, patience(cmd, nil).FirstOnly, "a copy outlasts a slow registry")
 			if tt.quiet {
 				assert.Nil(t, p.Notice)
 				return

@@ -8,9 +8,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cluster-version/cvo/internal/terminal"
+	"github.com/cluster-version/cvo/pkg/cli/cluster"
 	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/cli/leader"
 	"github.com/cluster-version/cvo/pkg/cli/printing"
 	"github.com/cluster-version/cvo/pkg/update/request"
+	"github.com/cluster-version/cvo/pkg/view/insight"
 	"github.com/cluster-version/cvo/pkg/view/overview"
 )
 
@@ -33,8 +36,15 @@ func (o *options) overview(ctx context.Context, streams command.Streams) error {
 	} else {
 		err = v.Print(streams.Out, streams.Err, o.includeNotRecommended)
 	}
-	if err != nil || !o.exitCode {
+	if err != nil {
 		return err
+	}
+	leader.Warn(streams.Err, insight.DeletionInsights(cv))
+	if cfg, err := o.cluster.Config(); err == nil {
+		leader.WarnVacant(ctx, streams.Err, cfg, cluster.OperatorDeployment().Namespace, o.cluster.Name)
+	}
+	if !o.exitCode {
+		return nil
 	}
 	code := map[overview.State]int{overview.Updating: command.ExitUpdating, overview.Attention: command.ExitAttention, overview.Unknown: command.ExitPartial}[v.State]
 	if code == 0 {

@@ -57,14 +57,29 @@ type signatureVerifier interface {
 // Signed rejects an image without the required signatures, and prints the signers of an accepted image.
 func Signed(ctx context.Context, streams command.Streams, verifier signatureVerifier, img release.Image) error {
 	evidence, err := verifier.Verify(ctx, img)
-	if errors.Is(err, verify.ErrUnverified) {
-		return &command.RefusedError{Err: err}
-	}
 	if err != nil {
-		return err
+		return Refusal(img, err)
 	}
 	PrintSigners(streams, img.ByDigest(), evidence)
 	return nil
+}
+
+// Refusal returns the error of a command whose verification of an image failed: a refusal, except if the image's registry did not respond.
+func Refusal(img release.Image, err error) error {
+	refused, _ := errors.AsType[*verify.UnverifiedError](err)
+	switch {
+	case IsUnreached(err):
+		return fmt.Errorf("reading the signatures of %s: %w", img.ByDigest(), refused.Unreached)
+	case errors.Is(err, verify.ErrUnverified):
+		return &command.RefusedError{Err: err}
+	}
+	return err
+}
+
+// IsUnreached reports whether a verification failed only because the image's registry did not respond.
+func IsUnreached(err error) bool {
+	refused, ok := errors.AsType[*verify.UnverifiedError](err)
+	return ok && refused.Unreached != nil
 }
 
 // PrintSigners prints the signers of an image. A bare key has no other identity.

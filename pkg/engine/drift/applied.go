@@ -1,11 +1,11 @@
 package drift
 
 import (
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
@@ -161,7 +161,7 @@ func (a Applied) Watched(state *observe.State, now time.Time) Applied {
 	case state == nil:
 		a.Result, a.At, a.Message = report.Deleted, now, ""
 	case len(state.Finalizers) > 0:
-		a.Message = "waiting for its finalizers " + strings.Join(state.Finalizers, ", ")
+		a.Message = "waiting for its finalizers " + api.FinalizersText(state.Finalizers)
 	}
 	return a
 }

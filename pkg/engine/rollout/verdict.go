@@ -35,7 +35,7 @@ func foreignDeletionNotice(id manifest.ID, finalizers []string, remaining string
 func foreignDeletionText(id manifest.ID, finalizers []string, remedy string) string {
 	finalizerText := ""
 	if len(finalizers) > 0 {
-		finalizerText = " and waits for its finalizers " + strings.Join(finalizers, ", ")
+		finalizerText = " and waits for its finalizers " + api.FinalizersText(finalizers)
 	}
 	return fmt.Sprintf("%s is being deleted by another client%s%s; it will be recreated once it is gone", id, finalizerText, remedy)
 }

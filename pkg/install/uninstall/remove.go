@@ -101,7 +101,7 @@ func (u *remover) awaitDeletion(ctx context.Context, objects []*metav1.PartialOb
 			case object.UID != "" && live.UID != object.UID:
 				continue
 			}
-			remaining = append(remaining, strings.TrimSuffix(fmt.Sprintf("%s (finalizers %s)", describe(object), strings.Join(live.Finalizers, ", ")), " (finalizers )"))
+			remaining = append(remaining, strings.TrimSuffix(fmt.Sprintf("%s (finalizers %s)", describe(object), api.FinalizersText(live.Finalizers)), " (finalizers )"))
 		}
 		if text := printable.List(remaining, printable.Few); text != logged && text != "" {
 			u.log("waiting for the deletion of " + text)

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/cluster-version/cvo/pkg/api"
 )
 
 // Record is the current or last leader according to a Lease.
@@ -26,14 +28,21 @@ type Record struct {
 	// RenewedAt is the time of the last renewal; zero if no replica has ever led. Silent is the time since then.
 	RenewedAt time.Time
 	Silent    time.Duration
-	// Gone is true if no replica leads. Either the Lease was released, and Host is empty, or it was not renewed in time.
+	// ReadAt is the time when the Lease was read, by the API server's clock.
+	ReadAt time.Time
+	// Gone is true if the Lease has no holder. Either it was released, and Host is empty, or it was not renewed in time.
 	Gone bool
 }
+
+// IsUninstall reports whether an uninstall holds the Lease, so that no replica leads.
+func (r Record) IsUninstall() bool { return !r.Gone && r.Host == api.UninstallHolder }
 
 // Vacancy returns the reason why no replica leads, without the time since then. It is empty if a replica leads, or if none has ever led.
 func (r Record) Vacancy() string {
 	lease := fmt.Sprintf("Lease %s/%s", r.Namespace, r.LeaseName)
 	switch {
+	case r.IsUninstall():
+		return lease + " is held by 'cvo uninstall'"
 	case !r.Gone || r.RenewedAt.IsZero():
 		return ""
 	case r.Host == "":
@@ -51,7 +60,7 @@ func Find(ctx context.Context, cfg *rest.Config, namespace, name string) (Record
 	}
 	lease, err := client.Leases(namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return Record{Namespace: namespace, LeaseName: name, Gone: true}, nil
+		return Record{Namespace: namespace, LeaseName: name, ReadAt: now(), Gone: true}, nil
 	}
 	if err != nil {
 		return Record{}, fmt.Errorf("reading Lease %s/%s: %w", namespace, name, err)
@@ -115,7 +124,7 @@ func (r *dateReader) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // recordOf evaluates a Lease at a time on the API server's clock.
 func recordOf(lease *coordinationv1.Lease, now time.Time) Record {
-	spec, l := lease.Spec, Record{Namespace: lease.Namespace, LeaseName: lease.Name, Gone: true}
+	spec, l := lease.Spec, Record{Namespace: lease.Namespace, LeaseName: lease.Name, ReadAt: now, Gone: true}
 	if spec.RenewTime != nil {
 		l.RenewedAt = renewedAt(lease)
 		l.Silent = max(0, now.Sub(l.RenewedAt))

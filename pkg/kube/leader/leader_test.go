@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/test/env"
 )
 
@@ -109,11 +110,20 @@ func TestLeaderIsReadFromTheLease(t *testing.T) {
 			nil, at,
 			Record{RenewedAt: at, Gone: true},
 		},
+		{
+			"it recognizes an uninstall",
+			coordinationv1.LeaseSpec{HolderIdentity: new(api.UninstallHolder), RenewTime: &renewed, LeaseDurationSeconds: &seconds},
+			nil, at,
+			Record{Identity: Identity{Host: api.UninstallHolder}, RenewedAt: at},
+		},
 		{"it accepts an empty Lease", coordinationv1.LeaseSpec{}, nil, at, Record{Gone: true}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{ManagedFields: c.stored}, Spec: c.spec}
-			assert.Equal(t, c.want, recordOf(lease, c.now))
+			c.want.ReadAt = c.now
+			got := recordOf(lease, c.now)
+			assert.Equal(t, c.want, got)
+			assert.Equal(t, got.Host == api.UninstallHolder, got.IsUninstall())
 		})
 	}
 	found, err := Find(t.Context(), controlPlane.For(t).Config("test"), "default", "never-held")
@@ -185,6 +195,7 @@ func TestFindAllFindsTheLeasesOfAllNamespaces(t *testing.T) {
 		require.NoError(t, err)
 		assert.False(t, one.Gone)
 		one.Silent, all[i].Silent = 0, 0
+		one.ReadAt, all[i].ReadAt = time.Time{}, time.Time{}
 		assert.Equal(t, one, all[i])
 	}
 }

@@ -79,7 +79,7 @@ func explain(ref name.Reference, err error) error {
 	case errors.Is(err, ErrPlainCredentials):
 		return fmt.Errorf("serve %s over HTTPS, or remove its credentials: %w", host, err)
 	case errors.As(err, &dns) && dns.IsNotFound:
-		return fmt.Errorf("cannot resolve host %s (DNS): check the pullspec, the name server and the proxy: %w", dns.Name, err)
+		return &UnreachedError{Explanation: fmt.Sprintf("cannot resolve host %s (DNS): check the pullspec, the name server and the proxy", dns.Name), Err: err}
 	}
 	return unreached(host, err)
 }
@@ -109,7 +109,7 @@ func unreached(host string, err error) error {
 		explanation = "the proxy for registry %s cannot be reached: check the proxy's address, or exclude the registry from the proxy"
 	case errors.As(err, &connection) && connection.Op == "dial":
 		explanation = "registry %s cannot be reached: check that it is running, that its address is correct and that no firewall or proxy blocks it, or add a mirror"
-	case errors.Is(err, ErrStalled), errors.As(err, &waited) && waited.Timeout():
+	case errors.Is(err, ErrStalled), errors.Is(err, context.DeadlineExceeded), errors.As(err, &waited) && waited.Timeout():
 		explanation = "registry %s does not respond in time: check the load of the registry and the network, or add a mirror"
 	case errors.Is(err, syscall.ECONNRESET), errors.As(err, &request) && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)):
 		explanation = "registry %s, or a proxy in front of it, closes the connection without a response: check its log, or add a mirror"

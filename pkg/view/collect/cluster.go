@@ -40,8 +40,8 @@ func Assess(ctx context.Context, cfg *rest.Config, namespace, name string) (*ins
 	if err != nil {
 		return nil, err
 	}
-	if in.Leader, err = leader.Find(ctx, cfg, namespace, name); err != nil {
-		in.Leader = leader.Record{} // without permission, nothing is known about the operator
+	if record, err := leader.Find(ctx, cfg, namespace, name); err == nil { // without permission, nothing is known about the operator
+		in.Leader, in.Now = record, record.ReadAt // the reader's own clock may be wrong
 	}
 	assessment, err := insight.Assess(in)
 	if err != nil || !assessment.Updating {

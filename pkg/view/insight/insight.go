@@ -43,7 +43,7 @@ type Input struct {
 	// Missing lists the parts that could not be read.
 	Missing []Missing
 	// AsOriginal reproduces behavior of oc that loses information. It drops insights without a description, and those about the request, a
-	// pause and the operator. Without operators, the state is unknown. It ignores a node's grace period before an unavailable node counts as serious. It
+	// pause, a deletion and the operator. Without operators, the state is unknown. It ignores a node's grace period before an unavailable node counts as serious. It
 	// shows a change of an operator within the last second as older. Use it for dumps in oc's format.
 	AsOriginal bool
 }
@@ -90,6 +90,8 @@ type Assessment struct {
 	asOriginal bool
 	// hasRollout means that the operator reports on the current update, so that only its own estimate counts.
 	hasRollout bool
+	// halted means that no operator works on the update.
+	halted bool
 	// unknown means that nothing shows whether the cluster is updating.
 	unknown bool
 }
@@ -116,10 +118,17 @@ func Assess(in Input) (*Assessment, error) {
 		found = append(found, invalidInsights(in.ClusterVersion)...)
 		found = append(found, requestInsights(in.ClusterVersion)...)
 		found = append(found, a.pauseInsights(in)...)
-		found = append(found, VacancyInsights(in.Leader)...)
 	}
 	controlPlane, more := assessControlPlane(in)
 	a.ControlPlane = controlPlane
+	if !in.AsOriginal {
+		halts := append(DeletionInsights(in.ClusterVersion), VacancyInsights(in.Leader)...)
+		found = append(found, halts...)
+		a.halted = slices.ContainsFunc(halts, func(i Insight) bool { return i.Level >= Error })
+	}
+	if a.halted && controlPlane.State != StateCompleted {
+		a.ControlPlane.State = StateStalled
+	}
 	a.agreeOnRemaining(in)
 	if controlPlane.Operators.Total == 0 && !slices.ContainsFunc(a.Missing, func(m Missing) bool { return m.Section == SectionOperators }) {
 		a.Missing = append(a.Missing, Missing{Section: SectionOperators, Reason: "no ClusterOperator belongs to the release", Absent: true})
@@ -181,7 +190,7 @@ func estimateAt(e *api.RolloutEstimate, now time.Time) *api.RolloutEstimate {
 }
 
 // agreeOnRemaining makes all texts show the same remaining time: the operator's own estimate or, if the operator does not report on the
-// update, the estimate of oc. There is none while the update fails, and none in the past. Only the texts of oc's own dumps keep those.
+// update, the estimate of oc. There is none while the update fails or no operator works on it, and none in the past. Only the texts of oc's own dumps keep those.
 func (a *Assessment) agreeOnRemaining(in Input) {
 	if in.AsOriginal {
 		return
@@ -189,7 +198,7 @@ func (a *Assessment) agreeOnRemaining(in Input) {
 	p := &a.ControlPlane
 	failing := api.FindCondition(in.ClusterVersion.Status.Conditions, api.Failing)
 	switch {
-	case failing != nil && failing.Status == configv1.ConditionTrue:
+	case a.halted, failing != nil && failing.Status == configv1.ConditionTrue:
 		a.Estimate, p.Remaining, p.Estimated = nil, nil, nil
 	case a.Estimate != nil && p.State != StateCompleted:
 		high := a.Estimate.RemainingHigh

@@ -417,18 +417,58 @@ func TestRejectedReleaseIsAnInsight(t *testing.T) {
 	assert.NotContains(t, text(t, install, insight.Details{}), "not accepted", "oc does not show it")
 }
 
+// TestVacantLeaseIsAnInsight has an operator that died, whose Lease has expired, and operators that released the Lease.
 func TestVacantLeaseIsAnInsight(t *testing.T) {
+	const (
+		released = "No version operator leads: Lease ns/version was released\n"
+		expired  = "No version operator leads: Lease ns/version expired: its holder pod stopped renewing it\n"
+	)
+	for _, tt := range []struct {
+		name, host string
+		gone       bool
+		silent     time.Duration
+		want       string
+		state      insight.State
+	}{
+		{"is empty while an operator leads", "pod", false, 13 * time.Second, "proceeding well", insight.StateProgressing},
+		{"is an error as soon as the Lease is expired", "pod", true, 13 * time.Second, "13s     Error   Update Stalled   " + expired, insight.StateStalled},
+		{"ignores a short handover", "", true, 5 * time.Second, "proceeding well", insight.StateProgressing},
+		{"shows a longer handover", "", true, 6 * time.Second, "6s      Info    Update Speed   " + released, insight.StateProgressing},
+		{"shows a released Lease as an error after a minute", "", true, 61 * time.Second, "1m1s    Error   Update Stalled   " + released, insight.StateStalled},
+		{
+			"is an error during an uninstall", api.UninstallHolder, false, 0,
+			"-       Error   Update Stalled   No version operator leads: Lease ns/version is held by 'cvo uninstall'\n", insight.StateStalled,
+		},
+	} {
+		t.Run("it "+tt.name, func(t *testing.T) {
+			in := updating(past("1.2.0", "c", 20*time.Minute, 0), past("1.1.0", "b", 10*time.Hour, time.Hour))
+			in.Leader = leader.Record{Namespace: "ns", LeaseName: "version", RenewedAt: ago(tt.silent).Time, Silent: tt.silent, Gone: tt.gone}
+			in.Leader.Host = tt.host
+			assert.Contains(t, text(t, in, insight.Details{}), tt.want)
+			a, err := insight.Assess(in)
+			require.NoError(t, err)
+			assert.Equal(t, tt.state, a.ControlPlane.State)
+			assert.Equal(t, tt.state == insight.StateStalled, a.ControlPlane.Remaining == nil, "a stalled update has no estimate")
+			in.AsOriginal = true
+			assert.NotContains(t, text(t, in, insight.Details{}), "No version operator", "oc does not show it")
+		})
+	}
+}
+
+func TestDeletionOfTheClusterVersionIsAnInsight(t *testing.T) {
 	in := updating(past("1.2.0", "c", 20*time.Minute, 0), past("1.1.0", "b", 10*time.Hour, time.Hour))
-	in.Leader = leader.Record{Namespace: "ns", LeaseName: "version", RenewedAt: ago(95 * time.Second).Time, Silent: 95 * time.Second}
-	in.Leader.Host = "pod"
-	assert.Contains(t, text(t, in, insight.Details{}), "proceeding well", "an operator leads")
-	in.Leader.Gone = true
-	assert.Contains(t, text(t, in, insight.Details{}),
-		"1m35s   Error   Update Stalled   No version operator is running: Lease ns/version expired: its holder pod stopped renewing it\n")
-	in.Leader.Silent = time.Minute
-	assert.Contains(t, text(t, in, insight.Details{}), "proceeding well", "another operator may be starting")
-	in.Leader.Silent, in.AsOriginal = 95*time.Second, true
-	assert.NotContains(t, text(t, in, insight.Details{}), "No version operator", "oc does not show it")
+	deleted := ago(time.Minute)
+	in.ClusterVersion.DeletionTimestamp, in.ClusterVersion.Finalizers = &deleted, []string{"example.com/keep", "orphan"}
+	got := text(t, in, insight.Details{Health: true})
+	assert.NotContains(t, got, "proceeding well")
+	assert.Contains(t, got, "Assessment:      Stalled\n")
+	assert.Contains(t, got, "Message: ClusterVersion version is being deleted and waits for its finalizers example.com/keep, orphan (kube-controller-manager removes it)\n"+
+		"  Since:       1m\n  Level:       Error\n")
+	assert.Contains(t, got, "'cvo uninstall --force' finishes it")
+	in.ClusterVersion.Status.History[0].State = configv1.CompletedUpdate
+	assert.Contains(t, text(t, in, insight.Details{Health: true}), "'cvo uninstall' finishes it")
+	in.AsOriginal = true
+	assert.NotContains(t, text(t, in, insight.Details{}), "is being deleted", "oc does not show it")
 }
 
 func TestPauseIsAnInsight(t *testing.T) {

@@ -189,23 +189,61 @@ func (a *Assessment) pauseInsights(in Input) []Insight {
 	}}
 }
 
-// handover is the time that an operator may take to succeed another one. An update of the operator itself releases the Lease before the
-// next pod pulls its image and starts.
-const handover = time.Minute
+const (
+	// handover is the time that an operator may take to succeed another one. An update of the operator itself releases the Lease before the
+	// next pod pulls its image and starts.
+	handover = time.Minute
+	// shortHandover is the part of it that is not reported.
+	shortHandover = 5 * time.Second
+)
 
-// VacancyInsights reports that no version operator has led for longer than a handover takes. It returns nothing if none has ever led,
-// because an operator may use another Lease.
+// VacancyInsights reports that no version operator leads. An expired Lease is an error at once, because its operator did not hand over. It
+// returns nothing if none has ever led, because an operator may use another Lease.
 func VacancyInsights(last leader.Record) []Insight {
 	vacancy := last.Vacancy()
-	if vacancy == "" || last.Silent <= handover {
+	released := last.Host == ""
+	if vacancy == "" || released && last.Silent <= shortHandover {
 		return nil
 	}
-	return []Insight{{
-		Since: last.RenewedAt, Level: Error, Impact: ImpactStalled, Summary: "No version operator is running: " + vacancy,
-		Description: fmt.Sprintf("Until one runs, the cluster does not change and the ClusterVersion is stale. Look at its Deployment with "+
-			"'kubectl -n %s describe deployment %s', or restart 'cvo start'.", last.Namespace, api.OperatorDeployment),
+	insight := Insight{
+		Since: last.RenewedAt, Level: Error, Impact: ImpactStalled, Summary: "No version operator leads: " + vacancy,
 		Reference: api.UserDocs + "troubleshoot.md#the-operator-does-not-run",
 		Resources: []Resource{{leases, last.Namespace + "/" + last.LeaseName}},
+	}
+	since := "No operator has led since " + last.RenewedAt.UTC().Format(time.RFC3339) + ". "
+	switch {
+	case last.IsUninstall():
+		insight.Since = time.Time{} // 'cvo uninstall' renews the Lease
+		insight.Description = "An uninstall is running. Until an operator runs again, the cluster does not change and the ClusterVersion is stale."
+	case released && last.Silent <= handover:
+		insight.Level, insight.Impact = Info, ImpactSpeed
+		insight.Description = since + "The next one usually leads within a minute."
+	default:
+		insight.Description = since + fmt.Sprintf("Until one runs, the cluster does not change and the ClusterVersion is stale. Look at its Deployment with "+
+			"'kubectl -n %s describe deployment %s', or restart 'cvo start'.", last.Namespace, api.OperatorDeployment)
+	}
+	return []Insight{insight}
+}
+
+// DeletionInsights reports that the ClusterVersion is being deleted, for example by an interrupted uninstall.
+func DeletionInsights(cv *configv1.ClusterVersion) []Insight {
+	if cv.DeletionTimestamp == nil {
+		return nil
+	}
+	summary := fmt.Sprintf("ClusterVersion %s is being deleted", cv.Name)
+	if len(cv.Finalizers) > 0 {
+		summary += " and waits for its finalizers " + api.FinalizersText(cv.Finalizers)
+	}
+	command := "cvo uninstall"
+	if len(cv.Status.History) > 0 && cv.Status.History[0].State == configv1.PartialUpdate {
+		command += " --force"
+	}
+	return []Insight{{
+		Since: cv.DeletionTimestamp.Time, Level: Error, Impact: ImpactStalled, Summary: summary,
+		Description: "No operator rolls out a release or repairs objects. If an uninstall was interrupted, '" + command + "' finishes it. " +
+			"Otherwise, recreate the ClusterVersion once it is gone.",
+		Reference: api.UserDocs + "update.md#when-the-clusterversion-was-deleted",
+		Resources: []Resource{{clusterVersions, cv.Name}},
 	}}
 }
 

@@ -26,7 +26,11 @@ func OfClusterVersion(cv *configv1.ClusterVersion, now time.Time) []string {
 		lines = append(lines, text)
 	}
 	if cv.DeletionTimestamp != nil {
-		lines = append(lines, fmt.Sprintf("ClusterVersion %s is being deleted: the operator rolls out no release and repairs no object until it is created again", terminal.OneLine(cv.Name)))
+		finalizers := ""
+		if len(cv.Finalizers) > 0 {
+			finalizers = " and waits for its finalizers " + api.FinalizersText(cv.Finalizers)
+		}
+		lines = append(lines, terminal.OneLine(fmt.Sprintf("ClusterVersion %s is being deleted%s: the operator rolls out no release and repairs no object until it is created again", cv.Name, finalizers)))
 	}
 	for _, kind := range []configv1.ClusterStatusConditionType{configv1.OperatorProgressing, api.Failing, api.ReleaseAccepted, configv1.OperatorAvailable} {
 		for _, c := range cv.Status.Conditions {

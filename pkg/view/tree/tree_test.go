@@ -166,6 +166,8 @@ func TestClusterVersionIsDescribedWithoutItsOperator(t *testing.T) {
 	}}
 	golden.Assert(t, "status-instead", strings.Join(OfClusterVersion(cv, snapshots.Time), "\n")+"\n")
 	assert.Equal(t, "Release  none yet", OfClusterVersion(&configv1.ClusterVersion{}, snapshots.Time)[0])
+	cv.DeletionTimestamp, cv.Finalizers = &at, []string{metav1.FinalizerOrphanDependents}
+	assert.Contains(t, strings.Join(OfClusterVersion(cv, snapshots.Time), "\n"), " is being deleted and waits for its finalizers orphan (kube-controller-manager removes it): ")
 }
 
 func TestTreeReportsARejectedRelease(t *testing.T) {

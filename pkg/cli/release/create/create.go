@@ -175,6 +175,7 @@ the same digest. The command prints the digest, the name and the creation time.`
 	} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
+	registries.Copies(cmd)
 	return cmd
 }
 

@@ -144,6 +144,7 @@ At the end the command prints the mirror sets that make a cluster pull from the 
 	for _, dir := range []string{"from-dir", "to-dir", "release-image-signature-to-dir"} {
 		_ = cmd.MarkFlagDirname(dir)
 	}
+	registries.Copies(cmd)
 	return cmd
 }
 

@@ -52,6 +52,8 @@ func (m *mirroring) verify(ctx context.Context) error {
 		m.trust.skipped = err
 		fmt.Fprintf(m.streams.Err, "warning: copying without a trusted signature because of --insecure-skip-verification: %v\n", err)
 		return nil
+	case verifying.IsUnreached(err):
+		return fmt.Errorf("nothing was copied: %w", verifying.Refusal(m.image, err))
 	case m.options.trust != "":
 		return &command.RefusedError{Err: fmt.Errorf("nothing was copied: %w", err)}
 	}
@@ -108,6 +110,9 @@ func (t *mirrorTrust) coversOnlyIndex(ctx context.Context, r *mirror.Release) (b
 	}
 	if refused, ok := errors.AsType[*verify.UnverifiedError](err); ok && refused.IsUnsigned() {
 		return true, nil
+	}
+	if verifying.IsUnreached(err) {
+		return false, fmt.Errorf("nothing was copied: %w", verifying.Refusal(r.Image, err))
 	}
 	return false, &command.RefusedError{Err: fmt.Errorf(
 		"nothing was copied: cannot determine whether image %s is signed like its index: %w: copy all architectures with --keep-manifest-list", r.Digest, err)}

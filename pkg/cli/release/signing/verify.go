@@ -143,8 +143,11 @@ func (o *verifyOptions) run(ctx context.Context, streams command.Streams) error 
 		v.Policies = append(v.Policies, additional.Name)
 	}
 	v.Evidence, err = verifier.Verify(ctx, release.Image{Pullspec: o.name(), Digest: img.Digest})
-	if err != nil && (ctx.Err() != nil || !errors.Is(err, verify.ErrUnverified)) {
+	switch {
+	case err != nil && (ctx.Err() != nil || !errors.Is(err, verify.ErrUnverified)):
 		return err
+	case verifying.IsUnreached(err):
+		return verifying.Refusal(img, err)
 	}
 	v.Verified = err == nil
 	if refused, ok := errors.AsType[*verify.UnverifiedError](err); ok {

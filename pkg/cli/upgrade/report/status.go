@@ -39,9 +39,9 @@ func NewStatus(streams command.Streams) *cobra.Command {
 
 The command reads the ClusterVersion, ClusterOperators, MachineConfigPools, Nodes, the metadata of MachineConfigs, and
 firing alerts. It changes nothing. The text output matches 'oc adm upgrade status', with two differences. An update is
-completed only when the ClusterVersion reports it. The update health also has a rejected release, a pause, and an operator
-that does not run. While no update is running, problems go to stderr. If the command cannot read something, it prints a
-warning, marks the gap, and shows the rest.
+completed only when the ClusterVersion reports it. The update health also has a rejected release, a pause, a deletion
+of the ClusterVersion, and an operator that does not run. While no update is running, problems go to stderr. If the
+command cannot read something, it prints a warning, marks the gap, and shows the rest.
 
 'cvo status' shows what the version operator itself is doing, manifest by manifest.
 

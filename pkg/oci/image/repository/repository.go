@@ -272,6 +272,9 @@ func (s *Repository) try(ctx context.Context, w request, ask func(place) error) 
 		switch {
 		case err == nil:
 			return nil
+		case errors.Is(ctx.Err(), context.DeadlineExceeded):
+			answers[c] = err
+			return s.refusal(w, answers)
 		case ctx.Err() != nil || errors.As(err, &local):
 			return fmt.Errorf("%s %s of %s: %w", w.doing, w.identifier, c, err)
 		}

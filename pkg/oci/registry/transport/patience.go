@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -14,14 +15,20 @@ type Patience struct {
 	// Limit is the time without a response after which a read fails, without a retry. It replaces Options.Stall, except for blobs, whose
 	// download resumes. 0 for no such limit.
 	Limit time.Duration
+	// FirstOnly restricts Limit to hosts that have not responded yet. It is for copies, which outlast a slow registry but not a dead one.
+	FirstOnly bool
 	// Notice, if set, is called with the host of a registry or token server that has not responded to a read for two seconds. Calls overlap.
 	Notice func(host string)
+
+	// responded contains the hosts that have responded.
+	responded *sync.Map
 }
 
 type patienceKey struct{}
 
 // WithPatience returns a context for the requests of a waiting user.
 func WithPatience(ctx context.Context, p Patience) context.Context {
+	p.responded = &sync.Map{}
 	return context.WithValue(ctx, patienceKey{}, p)
 }
 
@@ -33,8 +40,19 @@ func patienceFor(req *http.Request) Patience {
 		return Patience{}
 	case blobRequest(req):
 		p.Limit = 0
+	case p.FirstOnly:
+		if _, responded := p.responded.Load(req.URL.Host); responded {
+			p.Limit = 0
+		}
 	}
 	return p
+}
+
+// note records that a host has responded.
+func (p Patience) note(host string) {
+	if p.responded != nil {
+		p.responded.Store(host, true)
+	}
 }
 
 // watch calls Notice unless the returned function is called in time. That function waits for a running call.

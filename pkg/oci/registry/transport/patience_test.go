@@ -51,6 +51,26 @@ func TestPatienceLimitsTheWaitForAResponse(t *testing.T) {
 	}
 }
 
+// TestCopiesOutlastASlowRegistry has a registry that responds to the first request only.
+func TestCopiesOutlastASlowRegistry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := WithPatience(t.Context(), Patience{Limit: 5 * time.Second, FirstOnly: true})
+		get := func(inner http.RoundTripper, host string) time.Duration {
+			start := time.Now()
+			resp, err := Retry(&stallTransport{inner: inner, limit: time.Minute}, time.Nanosecond).
+				RoundTrip(httptest.NewRequestWithContext(ctx, http.MethodGet, "https://"+host+"/v2/", http.NoBody))
+			if err == nil {
+				require.NoError(t, resp.Body.Close())
+			}
+			return time.Since(start).Truncate(time.Second)
+		}
+		assert.Equal(t, 5*time.Second, get(silent{}, "a.example"))
+		assert.Zero(t, get(&script{answers: []answer{{status: http.StatusOK}}}, "a.example"))
+		assert.Equal(t, 2*time.Minute, get(silent{}, "a.example"), "it has responded before")
+		assert.Equal(t, 5*time.Second, get(silent{}, "b.example"), "another host")
+	})
+}
+
 func TestPatienceGivesNoNoticeOfAResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := WithPatience(t.Context(), Patience{Notice: func(host string) { t.Errorf("notice of %s", host) }})

@@ -55,6 +55,7 @@ func (t *stallTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		cancel(nil)
 		return nil, err
 	}
+	patience.note(req.URL.Host)
 	resp.Body = &receivedBody{ReadCloser: resp.Body, ctx: ctx, cancel: cancel, stalled: stalled, timer: timer, limit: limit}
 	return resp, nil
 }
