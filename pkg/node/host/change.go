@@ -34,18 +34,15 @@ func (h *Host) begin(s *state, name string, content config.Content, actions []di
 	if s.Change != nil {
 		return fmt.Errorf("%w: to %s", ErrPending, s.Change.To.Name)
 	}
-	to, err := targetOf(content)
+	to, err := h.target(s, content)
 	if err != nil {
-		return err
-	}
-	if err := h.resolveOwners(to); err != nil {
 		return err
 	}
 	encoded, err := json.Marshal(content)
 	if err != nil {
 		return err
 	}
-	steps, originals, err := h.plan(s, to.entries)
+	steps, originals, err := h.plan(s, to)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package host changes the files of a host to the content of a rendered MachineConfig, and back. It takes a root folder and a Content of
+// Package host changes the files and the enabled units of a host to the content of a rendered MachineConfig, and back. It takes a root folder and a Content of
 // package config. A journal on disk makes each change safe: before the first write to the host, it holds every step and a copy of
 // everything that the change replaces. After a crash at any point, the next process continues the change or undoes it.
 //
