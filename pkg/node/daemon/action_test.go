@@ -167,3 +167,25 @@ func TestOnlyAnotherTargetFollowsARollBack(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"reboot"}, init.calls, "the same config is a new target now")
 }
+
+func TestHostWithoutABackEndStagesNoKernelArguments(t *testing.T) {
+	s, root, _ := machineWith(t, 1)
+	s.spec.KernelArguments = []string{"quiet"}
+	mc, err := config.Render("worker", []*mcfgv1.MachineConfig{{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: s.spec}}, "")
+	require.NoError(t, err)
+	s.spec = mc.Spec
+	d := process(t, s, root, &initSystem{})
+	const want = "unsupported: this node cannot change kernel arguments: remove that from the MachineConfigs of its pool, or move the node to another pool"
+	after, err := d.stage(t.Context(), &mcfgv1.MachineConfigNode{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{api.StageAnnotation: mc.Name}}})
+	require.NoError(t, err)
+	assert.Equal(t, stageRetry, after)
+	assert.Equal(t, want, d.staging.failure)
+
+	// A node that has the target already reports the same, without a drain.
+	written, _, err := d.step(t.Context(), newNode(map[string]string{api.DesiredConfigAnnotation: mc.Name}))
+	require.NoError(t, err)
+	assert.Equal(t, api.NodeUnreconcilable, written.Annotations[api.NodeStateAnnotation])
+	assert.Equal(t, want, written.Annotations[api.NodeReasonAnnotation])
+	assert.Empty(t, written.Annotations[api.DesiredDrainAnnotation])
+	assert.NoFileExists(t, root+"/etc/motd")
+}

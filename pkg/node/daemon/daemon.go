@@ -286,7 +286,7 @@ func (d *Daemon) update(ctx context.Context, n *corev1.Node, current host.Config
 	switch {
 	case isTransient(err):
 		return nil, 0, err
-	case errors.Is(err, errNotStaged):
+	case errors.Is(err, errNotStaged), errors.Is(err, errUnsupported):
 		return d.giveUp(ctx, n, desired, err)
 	case err != nil:
 		written, reportErr := d.degrade(ctx, n, err.Error())
@@ -322,7 +322,11 @@ func (d *Daemon) update(ctx context.Context, n *corev1.Node, current host.Config
 // giveUp reports that a config cannot be applied to the host. Unless the undo failed, the cordon is lifted next.
 func (d *Daemon) giveUp(ctx context.Context, n *corev1.Node, name string, reason error) (written *corev1.Node, after time.Duration, err error) {
 	d.fail(name)
-	written, err = d.degrade(ctx, n, reason.Error())
+	state := api.NodeDegraded
+	if errors.Is(reason, errUnsupported) {
+		state = api.NodeUnreconcilable
+	}
+	written, err = d.explain(ctx, n, state, reason.Error())
 	return written, time.Nanosecond, err
 }
 
@@ -400,8 +404,13 @@ func (d *Daemon) fail(name string) {
 
 // degrade reports that the daemon cannot apply the desired config, with the reason.
 func (d *Daemon) degrade(ctx context.Context, n *corev1.Node, reason string) (*corev1.Node, error) {
+	return d.explain(ctx, n, api.NodeDegraded, reason)
+}
+
+// explain writes a state that needs a reason.
+func (d *Daemon) explain(ctx context.Context, n *corev1.Node, state, reason string) (*corev1.Node, error) {
 	written, err := d.annotate(ctx, n, map[string]string{
-		api.NodeStateAnnotation: api.NodeDegraded, api.NodeReasonAnnotation: printable.Excerpt(reason, api.NodeReasonText),
+		api.NodeStateAnnotation: state, api.NodeReasonAnnotation: printable.Excerpt(reason, api.NodeReasonText),
 	})
 	if written != nil {
 		logr.FromContextOrDiscard(ctx).Info("node degraded", "config", n.Annotations[api.DesiredConfigAnnotation], "reason", reason)

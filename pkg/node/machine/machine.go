@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	operatorv1 "github.com/openshift/api/operator/v1"
@@ -61,6 +62,34 @@ type Options struct {
 
 // New returns the machine of a host.
 func New(h *host.Host, o Options) *Machine { return &Machine{h, o.Init, o.Guard} }
+
+// Unsupported returns what the machine cannot change, with the remedy; empty if it can have the content. No back end for the operating system exists
+// yet. A folder ignores such content.
+func (m *Machine) Unsupported(content config.Content) string {
+	if m.init == nil {
+		return ""
+	}
+	var found []string
+	for _, part := range []struct {
+		isUsed bool
+		name   string
+	}{
+		{content.OSImage != "", "an image of the operating system"},
+		{len(content.KernelArguments) > 0, "kernel arguments"},
+		{content.KernelType != "", "a kernel type"},
+		{content.FIPS, "FIPS mode"},
+		{len(content.Extensions) > 0, "extensions"},
+		{len(content.SSHKeys) > 0, "SSH keys"},
+	} {
+		if part.isUsed {
+			found = append(found, part.name)
+		}
+	}
+	if len(found) == 0 {
+		return ""
+	}
+	return "this node cannot change " + strings.Join(found, ", ") + ": remove that from the MachineConfigs of its pool, or move the node to another pool"
+}
 
 // LacksUnit reports whether the init system has no such unit. A folder lacks none.
 func (m *Machine) LacksUnit(ctx context.Context, unit string) (bool, error) {
