@@ -984,6 +984,35 @@ func TestEffectiveDisruptionPoliciesAreReported(t *testing.T) {
 	})
 }
 
+// TestPolicyReplacesTheDrain changes two files. A policy requires nothing for the first one.
+func TestPolicyReplacesTheDrain(t *testing.T) {
+	s := prepare(t, "n1")
+	none := []operatorv1.NodeDisruptionPolicySpecAction{{Type: operatorv1.NoneSpecAction}}
+	settings := &operatorv1.MachineConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "cluster"}}
+	settings.Spec.ManagementState = operatorv1.Managed
+	settings.Spec.NodeDisruptionPolicy.Files = []operatorv1.NodeDisruptionPolicySpecFile{{Path: "/etc/motd", Actions: none}}
+	settings.Spec.NodeDisruptionPolicy.SSHKey.Actions = none
+	require.NoError(t, s.client.Create(t.Context(), settings))
+	s.controller("1.0.0")
+	s.daemon("n1", "1.0.0") // it reads the policies before it begins
+	s.config("00-worker", nil)
+	first := s.updated("")
+	drain := func() string {
+		n := &corev1.Node{}
+		require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: "n1"}, n))
+		return n.Annotations[api.AppliedDrainAnnotation]
+	}
+	require.Empty(t, drain())
+
+	s.config("00-worker", map[string]string{"/etc/motd": "hello"})
+	second := s.updated(first)
+	assert.FileExists(t, s.hosts["n1"]+"/etc/motd")
+	assert.Empty(t, drain())
+
+	s.config("00-worker", map[string]string{"/etc/motd": "hello", "/etc/issue": "hello"})
+	assert.Equal(t, "uncordon-"+s.updated(second), drain())
+}
+
 // TestControllerServesMetrics reads the metrics during a drain, after the update, and after the deletion of the node.
 func TestControllerServesMetrics(t *testing.T) {
 	s := start(t, "n1")

@@ -413,6 +413,7 @@ func TestAccountsCannotBecomeAdministrators(t *testing.T) {
 	want := map[string][]string{
 		"ClusterRole machine-config-daemon": {
 			"nodes: list watch patch", "machineconfignodes" + config + "list watch", "machineconfignodes/status" + config + "patch",
+			"machineconfigurations.operator.openshift.io cluster: list watch",
 		},
 		"ClusterRole " + api.MachineConfigReader:      nil, // the controller adds configs that it may read itself
 		"ClusterRole " + api.ControlPlaneConfigReader: nil,

@@ -28,3 +28,9 @@ func TestControllerRejectsInvalidFlags(t *testing.T) {
 		assert.Equal(t, command.ExitUsage, command.ExitCode(err))
 	}
 }
+
+func TestGuardOfAFolderWithoutAChangeEnds(t *testing.T) {
+	cmd := New(command.Streams{Out: io.Discard, Err: io.Discard})
+	cmd.SetArgs([]string{"guard", "--root", t.TempDir()})
+	require.NoError(t, cmd.ExecuteContext(t.Context()))
+}

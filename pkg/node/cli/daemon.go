@@ -22,7 +22,8 @@ import (
 
 type daemonOptions struct {
 	processOptions
-	node, root, release string
+	hostOptions
+	node, release string
 }
 
 func newDaemonCmd(streams command.Streams) *cobra.Command {
@@ -31,18 +32,19 @@ func newDaemonCmd(streams command.Streams) *cobra.Command {
 		Use:   "daemon --node NAME",
 		Short: "Apply a node's desired config to its host",
 		Long: `Run the daemon of a node until it is stopped. It reads the MachineConfig that the controller requests in an annotation of the
-Node, asks the controller to drain the node, and writes the files of the config below --root. A journal on disk makes each
-change safe: after a crash, the next process continues or undoes it.`,
+Node, asks the controller to drain the node, and writes the files of the config below --root. Then it runs the actions of the
+cluster's node disruption policies by the host's systemd: it restarts or reloads services, or reboots. A journal on disk makes
+each change safe: after a crash, the next process continues or undoes it.`,
 		Example: `  # Change a folder instead of a host, for a trial
   cvo-node daemon --kubeconfig admin.kubeconfig --release-version 1.0.0 --node worker-0 --root ./worker-0`,
 		Args: command.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), streams) },
 	}
 	f := cmd.Flags()
-	o.add(f)
+	o.processOptions.add(f)
+	o.hostOptions.add(f)
 	f.StringVar(&o.node, "node", os.Getenv("NODE_NAME"), "`name` of the Node (required)")
 	f.StringVar(&o.release, "release-version", os.Getenv("RELEASE_VERSION"), "`version` of the release that contains the stage (required)")
-	f.StringVar(&o.root, "root", "/", "`folder` that is the root of the host's file system")
 	return cmd
 }
 
@@ -71,6 +73,10 @@ func (o *daemonOptions) run(ctx context.Context, streams command.Streams) error 
 		return err
 	}
 	defer h.Close()
-	d := daemon.New(c, h, clock.RealClock{}, o.node, o.release)
+	m, err := o.machine(h)
+	if err != nil {
+		return err
+	}
+	d := daemon.New(c, h, m, clock.RealClock{}, o.node, o.release)
 	return d.Run(logr.NewContext(ctx, telemetry.NewLogger(streams.Err, o.verbosity)))
 }

@@ -16,6 +16,9 @@ import (
 // Folder is the folder of the node stage on hosts. Package host keeps its journal there, so MachineConfigs must not write there.
 const Folder = "/var/lib/cvo-node"
 
+// GuardUnit is the service that guards a pending change. Only the node stage may write its files.
+const GuardUnit = "cvo-node-guard.service"
+
 // volatile lists folders whose files a MachineConfig cannot manage: the kernel serves them, or they are empty after a reboot.
 var volatile = []string{"/dev", "/proc", "/run", "/sys", "/tmp", "/var/run"}
 
@@ -98,6 +101,9 @@ func (c checker) check(config types.Config) error {
 		if err := c.checkName(field+".name", unit.Name); err != nil {
 			return err
 		}
+		if unit.Name == GuardUnit {
+			return c.errorf(field+".name", "choose another name", "is %s, which belongs to the node stage", quote(unit.Name))
+		}
 		for j, dropIn := range unit.Dropins {
 			if err := c.checkName(fmt.Sprintf("%s.dropins[%d].name", field, j), dropIn.Name); err != nil {
 				return err
@@ -130,6 +136,8 @@ func (c checker) checkFile(field string, file types.File) error {
 		return c.errorf(field+".path", choose, "is too long: a path has at most %d bytes, a name in it %d", maxPath, maxName)
 	case isBelow(name, Folder):
 		return c.errorf(field+".path", choose, "is %s, but the node stage keeps its own files in %s", quote(name), Folder)
+	case strings.Contains(name, "/"+GuardUnit):
+		return c.errorf(field+".path", choose, "is %s, but %s belongs to the node stage", quote(name), GuardUnit)
 	}
 	for _, folder := range volatile {
 		if isBelow(file.Path, folder) {

@@ -1,8 +1,9 @@
 //go:build linux
 
 // Package daemon is the part of the node stage that runs on each node. It follows the requests in the annotations of its MachineConfigNode and its
-// Node: it reads and stages the requested MachineConfig, requests a drain, applies the config through package host, requests that the cordon is lifted, and reports the
-// result. The state is in the Node and on the host, so a restarted daemon continues. Only the delays after failures are in memory.
+// Node: it reads and stages the requested MachineConfig, requests a drain, applies the config through package machine, requests that the cordon is lifted, and reports the
+// result. The cluster's node disruption policies decide about the drain and the reboot. The state is in the Node and on the host, so a restarted daemon continues. Only the
+// delays after failures are in memory.
 package daemon
 
 import (
@@ -15,6 +16,7 @@ import (
 
 	"github.com/go-logr/logr"
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
+	operatorv1 "github.com/openshift/api/operator/v1"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,8 +29,10 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/kube/watch"
 	"github.com/cluster-version/cvo/pkg/node/config"
+	"github.com/cluster-version/cvo/pkg/node/disruption"
 	"github.com/cluster-version/cvo/pkg/node/drain"
 	"github.com/cluster-version/cvo/pkg/node/host"
+	"github.com/cluster-version/cvo/pkg/node/machine"
 )
 
 // Delays after consecutive failures.
@@ -41,13 +45,16 @@ var (
 
 // Daemon updates one node.
 type Daemon struct {
-	client client.WithWatch
-	host   *host.Host
-	clock  clock.Clock
-	node   string
+	client  client.WithWatch
+	host    *host.Host
+	machine *machine.Machine
+	clock   clock.Clock
+	node    string
 	// version is the version of the release that contains the daemon.
 	version string
 
+	// policies are the effective node disruption policies of the cluster.
+	policies operatorv1.NodeDisruptionPolicyClusterStatus
 	// failed is the last config that could not be applied to the host.
 	failed failure
 	// staging is the result of the last request to stage a config.
@@ -67,15 +74,23 @@ type failure struct {
 }
 
 // New returns the daemon of a node, from the release with a version. c reads from the API server, without a cache.
-func New(c client.WithWatch, h *host.Host, clk clock.Clock, node, version string) *Daemon {
-	return &Daemon{client: c, host: h, clock: clk, node: node, version: version}
+func New(c client.WithWatch, h *host.Host, m *machine.Machine, clk clock.Clock, node, version string) *Daemon {
+	return &Daemon{
+		client: c, host: h, machine: m, clock: clk, node: node, version: version, policies: disruption.Default(),
+	}
 }
 
 // state is the newest known state of the node's objects.
 type state struct {
-	node    watch.Latest[*corev1.Node]
-	machine watch.Latest[*mcfgv1.MachineConfigNode]
+	node     watch.Latest[*corev1.Node]
+	machine  watch.Latest[*mcfgv1.MachineConfigNode]
+	settings *operatorv1.MachineConfiguration
+	// hasSynced reports whether the existing objects are known.
+	hasSynced bool
 }
+
+// settingsName is the name of the MachineConfiguration with the node disruption policies.
+const settingsName = "cluster"
 
 // Run follows the Node until ctx ends.
 func (d *Daemon) Run(ctx context.Context) error {
@@ -86,9 +101,15 @@ func (d *Daemon) Run(ctx context.Context) error {
 	machine := watch.NewSingle(reader[*mcfgv1.MachineConfigNodeList]{d.client, func() *mcfgv1.MachineConfigNodeList { return &mcfgv1.MachineConfigNodeList{} }},
 		&mcfgv1.MachineConfigNode{}, d.node,
 		watch.OnState(func(m *mcfgv1.MachineConfigNode) { changes.Record(func() { latest.machine.Observe(m) }) }))
+	settings := watch.NewSingle(reader[*operatorv1.MachineConfigurationList]{d.client, func() *operatorv1.MachineConfigurationList { return &operatorv1.MachineConfigurationList{} }},
+		&operatorv1.MachineConfiguration{}, settingsName,
+		watch.OnState(func(m *operatorv1.MachineConfiguration) { changes.Record(func() { latest.settings = m }) }))
 	ctx = logr.NewContext(ctx, logr.FromContextOrDiscard(ctx).WithValues("node", d.node))
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { watch.Run(ctx, nil, node, machine); return nil })
+	group.Go(func() error {
+		watch.Run(ctx, func() { changes.Record(func() { latest.hasSynced = true }) }, node, machine, settings)
+		return nil
+	})
 	group.Go(func() error {
 		var steps, stagings retry
 		var due <-chan time.Time
@@ -101,8 +122,12 @@ func (d *Daemon) Run(ctx context.Context) error {
 			}
 			var seen state
 			changes.Locked(func() { seen = latest })
-			if seen.node.Object == nil {
+			if seen.node.Object == nil || !seen.hasSynced {
 				continue // the Node is deleted, or not there yet
+			}
+			d.policies = disruption.Default()
+			if seen.settings != nil {
+				d.policies = disruption.Policies(seen.settings.Spec.NodeDisruptionPolicy)
 			}
 			stageAgain, err := d.stage(ctx, seen.machine.Object)
 			stageAgain = stagings.after(ctx, "staging failed", err, stageAgain)
@@ -160,7 +185,12 @@ func (d *Daemon) step(ctx context.Context, n *corev1.Node) (written *corev1.Node
 		return nil, 0, err
 	}
 	if pending {
-		if err := d.end(ctx, change, desired); err != nil {
+		switch err := d.end(ctx, change, desired); {
+		case errors.Is(err, machine.ErrRebooting):
+			return nil, requestRetry.Max, nil
+		case errors.Is(err, host.ErrBusy):
+			return nil, 0, err
+		case err != nil:
 			written, err := d.degrade(ctx, n, err.Error())
 			return written, requestRetry.Max, err
 		}
@@ -169,6 +199,18 @@ func (d *Daemon) step(ctx context.Context, n *corev1.Node) (written *corev1.Node
 	if err != nil {
 		return nil, 0, err
 	}
+	switch rolledBack, err := d.host.RolledBack(); {
+	case err != nil:
+		return nil, 0, err
+	case rolledBack.Config == "":
+	case rolledBack.Config == desired:
+		written, err := d.reportRollBack(ctx, n, current.Name, rolledBack.Reason)
+		return written, 0, err
+	default:
+		if err := d.host.ForgetRollBack(); err != nil {
+			return nil, 0, err
+		}
+	}
 	if desired == "" || desired == current.Name {
 		written, err := d.settle(ctx, n, current.Name)
 		return written, 0, err
@@ -176,10 +218,21 @@ func (d *Daemon) step(ctx context.Context, n *corev1.Node) (written *corev1.Node
 	return d.update(ctx, n, current, desired)
 }
 
+// reportRollBack reports that the guard has undone the desired config. The node serves with its former config. Only another desired config starts
+// an update.
+func (d *Daemon) reportRollBack(ctx context.Context, n *corev1.Node, current, reason string) (*corev1.Node, error) {
+	text := fmt.Sprintf("the node returned to its former config: %s. Change or delete the MachineConfig that causes this", reason)
+	if written, err := d.degrade(ctx, n, text); written != nil || err != nil {
+		return written, err
+	}
+	_, written, err := d.release(ctx, n, current)
+	return written, err
+}
+
 // end ends the change that an earlier process has left: it completes a change to the desired config, and undoes any other.
 func (d *Daemon) end(ctx context.Context, change host.Change, desired string) error {
 	if change.To.Name == desired {
-		err := d.host.Resume()
+		err := d.machine.Resume(ctx)
 		if err == nil {
 			return d.confirm(ctx, desired)
 		}
@@ -187,7 +240,7 @@ func (d *Daemon) end(ctx context.Context, change host.Change, desired string) er
 			return err
 		}
 	}
-	if err := d.host.Undo(); err != nil {
+	if err := d.machine.Undo(ctx); err != nil {
 		return err
 	}
 	logr.FromContextOrDiscard(ctx).Info("change undone", "config", change.To.Name, "paths", pathsOf(change))
@@ -233,27 +286,32 @@ func (d *Daemon) update(ctx context.Context, n *corev1.Node, current host.Config
 	switch {
 	case isTransient(err):
 		return nil, 0, err
-	case errors.Is(err, errNotStaged):
+	case errors.Is(err, errNotStaged), errors.Is(err, errUnsupported):
 		return d.giveUp(ctx, n, desired, err)
 	case err != nil:
 		written, reportErr := d.degrade(ctx, n, err.Error())
 		return written, requestRetry.Max, reportErr
 	}
-	unchanged, drift, err := d.compare(current, content)
+	decision, err := d.decide(ctx, current, content)
+	if reason, ok := errors.AsType[obstacle](err); ok {
+		written, err := d.degrade(ctx, n, string(reason))
+		return written, requestRetry.Max, err
+	}
 	if err != nil {
 		return nil, 0, err
 	}
-	if drift != "" {
-		written, err := d.degrade(ctx, n, drift)
-		return written, requestRetry.Max, err
-	}
-	if !unchanged && !isRequested {
+	if decision.Drain && !isRequested {
 		written, err := d.annotate(ctx, n, map[string]string{
 			api.NodeStateAnnotation: api.NodeWorking, api.NodeReasonAnnotation: "", api.DesiredDrainAnnotation: wanted,
 		})
 		return written, 0, err
 	}
-	if err := d.apply(ctx, desired, content); err != nil {
+	if err := d.apply(ctx, desired, content, decision.Actions); errors.Is(err, machine.ErrRebooting) {
+		logr.FromContextOrDiscard(ctx).Info("rebooting", "config", desired)
+		return nil, requestRetry.Max, nil
+	} else if errors.Is(err, host.ErrBusy) {
+		return nil, 0, err
+	} else if err != nil {
 		return d.giveUp(ctx, n, desired, err)
 	}
 	d.failed = failure{}
@@ -264,31 +322,49 @@ func (d *Daemon) update(ctx context.Context, n *corev1.Node, current host.Config
 // giveUp reports that a config cannot be applied to the host. Unless the undo failed, the cordon is lifted next.
 func (d *Daemon) giveUp(ctx context.Context, n *corev1.Node, name string, reason error) (written *corev1.Node, after time.Duration, err error) {
 	d.fail(name)
-	written, err = d.degrade(ctx, n, reason.Error())
+	state := api.NodeDegraded
+	if errors.Is(reason, errUnsupported) {
+		state = api.NodeUnreconcilable
+	}
+	written, err = d.explain(ctx, n, state, reason.Error())
 	return written, time.Nanosecond, err
 }
 
-// compare compares the host before an update. A host without a config is unchanged if it already has the new content. For a host with a
-// config, drift describes the first difference from that config; empty if there is none.
-func (d *Daemon) compare(current host.Config, content config.Content) (unchanged bool, drift string, err error) {
-	if current.Name == "" {
-		found, err := d.host.Verify(content)
-		return err == nil && len(found) == 0, "", err
-	}
+// obstacle is a reason not to update the host yet: it differs from its config, or its init system does not answer.
+type obstacle string
+
+func (o obstacle) Error() string { return string(o) }
+
+// decide compares the host before an update, and returns what the policies require. They require nothing of a host without a config that already
+// has the new content. An error may be an obstacle.
+func (d *Daemon) decide(ctx context.Context, current host.Config, content config.Content) (decision disruption.Decision, err error) {
 	own, err := d.host.Content(current)
 	if err != nil {
-		return false, "", err
+		return decision, err
 	}
-	found, err := d.host.Verify(own)
-	if err != nil || len(found) == 0 {
-		return false, "", err
+	expected := own
+	if current.Name == "" {
+		expected = content
 	}
-	return false, fmt.Sprintf("the host differs from MachineConfig %s, so the update does not start: %s: %s. Restore the content of that MachineConfig",
-		current.Name, found[0].Path, found[0].Found), nil
+	found, err := d.host.Verify(expected)
+	switch {
+	case err != nil:
+		return decision, err
+	case current.Name == "" && len(found) == 0:
+		return decision, nil
+	case current.Name != "" && len(found) > 0:
+		return decision, obstacle(fmt.Sprintf("the host differs from MachineConfig %s, so the update does not start: %s: %s. Restore the content of that MachineConfig",
+			current.Name, found[0].Path, found[0].Found))
+	}
+	policies, err := disruption.ForHost(d.policies, func(service string) (bool, error) { return d.machine.LacksUnit(ctx, service) })
+	if err != nil {
+		return decision, obstacle(err.Error())
+	}
+	return disruption.Decide(config.Difference(own, content), policies), nil
 }
 
-func (d *Daemon) apply(ctx context.Context, name string, content config.Content) error {
-	if err := d.host.Apply(name, content); err != nil {
+func (d *Daemon) apply(ctx context.Context, name string, content config.Content, actions []disruption.Action) error {
+	if err := d.machine.Apply(ctx, name, content, actions); err != nil {
 		return err
 	}
 	return d.confirm(ctx, name)
@@ -328,8 +404,13 @@ func (d *Daemon) fail(name string) {
 
 // degrade reports that the daemon cannot apply the desired config, with the reason.
 func (d *Daemon) degrade(ctx context.Context, n *corev1.Node, reason string) (*corev1.Node, error) {
+	return d.explain(ctx, n, api.NodeDegraded, reason)
+}
+
+// explain writes a state that needs a reason.
+func (d *Daemon) explain(ctx context.Context, n *corev1.Node, state, reason string) (*corev1.Node, error) {
 	written, err := d.annotate(ctx, n, map[string]string{
-		api.NodeStateAnnotation: api.NodeDegraded, api.NodeReasonAnnotation: printable.Excerpt(reason, api.NodeReasonText),
+		api.NodeStateAnnotation: state, api.NodeReasonAnnotation: printable.Excerpt(reason, api.NodeReasonText),
 	})
 	if written != nil {
 		logr.FromContextOrDiscard(ctx).Info("node degraded", "config", n.Annotations[api.DesiredConfigAnnotation], "reason", reason)

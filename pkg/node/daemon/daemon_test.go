@@ -4,6 +4,7 @@ package daemon
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"maps"
 	"testing"
@@ -24,6 +25,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/config"
 	"github.com/cluster-version/cvo/pkg/node/host"
+	"github.com/cluster-version/cvo/pkg/node/machine"
 )
 
 // server answers every request for a MachineConfig in the same way. Patches of the Node succeed.
@@ -45,9 +47,13 @@ func (s *server) Get(_ context.Context, key client.ObjectKey, o client.Object, _
 	return s.err
 }
 
-func (s *server) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
+func (s *server) Patch(_ context.Context, o client.Object, patch client.Patch, _ ...client.PatchOption) error {
 	s.written = true
-	return nil
+	data, err := patch.Data(o)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(data, o) // it adds annotations
 }
 
 // Status returns status, or a client whose requests get no answer.
@@ -76,7 +82,7 @@ func newDaemon(t *testing.T, s *server) *Daemon {
 	h, err := host.Open(t.TempDir(), host.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, h.Close()) })
-	return New(s, h, clock.RealClock{}, "n", "1.0.0")
+	return New(s, h, machine.New(h, machine.Options{}), clock.RealClock{}, "n", "1.0.0")
 }
 
 func TestOnlyUnusableConfigsDegradeTheNode(t *testing.T) {

@@ -21,8 +21,12 @@ import (
 // stageRetry is the delay after a config could not be staged. An attempt does not disturb the node.
 const stageRetry = time.Minute
 
-// errNotStaged means that the host cannot stage a config, for example because it has no space.
-var errNotStaged = errors.New("putting the config on disk")
+var (
+	// errNotStaged means that the host cannot stage a config, for example because it has no space.
+	errNotStaged = errors.New("putting the config on disk")
+	// errUnsupported means that the host can never have a config.
+	errUnsupported = errors.New("unsupported")
+)
 
 // staging is the result of a request to stage a config. The zero value means that there is none.
 type staging struct {
@@ -82,6 +86,9 @@ func (d *Daemon) load(ctx context.Context, name string) (config.Content, error) 
 	if err != nil {
 		return config.Content{}, err
 	}
+	if why := d.machine.Unsupported(content); why != "" {
+		return config.Content{}, fmt.Errorf("%w: %s", errUnsupported, why)
+	}
 	if err := d.host.Stage(name, content); errors.Is(err, host.ErrBusy) {
 		return config.Content{}, err
 	} else if err != nil {
@@ -93,5 +100,5 @@ func (d *Daemon) load(ctx context.Context, name string) (config.Content, error) 
 // isTransient reports whether load may succeed soon, without a change of the host or the config.
 func isTransient(err error) bool {
 	_, isInvalid := errors.AsType[*config.Error](err)
-	return err != nil && !isInvalid && !errors.Is(err, errNotStaged) && !apierrors.IsNotFound(err)
+	return err != nil && !isInvalid && !errors.Is(err, errNotStaged) && !errors.Is(err, errUnsupported) && !apierrors.IsNotFound(err)
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/config"
 	"github.com/cluster-version/cvo/pkg/node/host"
+	"github.com/cluster-version/cvo/pkg/node/machine"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
@@ -56,7 +57,7 @@ func newStager(t *testing.T, root string) *stager {
 	t.Cleanup(func() { assert.NoError(t, h.Close()) })
 	s := &stager{t: t, reports: &accepting{}, clock: clocktesting.NewFakeClock(time.Now()), config: mc.Name}
 	s.server = &server{spec: mc.Spec, status: s.reports}
-	s.Daemon = New(s.server, h, s.clock, "n", "1.0.0")
+	s.Daemon = New(s.server, h, machine.New(h, machine.Options{}), s.clock, "n", "1.0.0")
 	s.state.node.Object = newNode(map[string]string{api.DesiredConfigAnnotation: ""})
 	s.state.machine.Object = &mcfgv1.MachineConfigNode{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{api.StageAnnotation: mc.Name}}}
 	return s

@@ -6,6 +6,7 @@ package disruption
 import (
 	"fmt"
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -86,6 +87,48 @@ func Invalid(own operatorv1.NodeDisruptionPolicyConfig) []string {
 		}
 	}
 	return texts
+}
+
+// ForHost returns the policies for a host. A default policy with an action on a service that the host lacks requires a reboot: it is made for
+// another distribution. An administrator's policy stays as it is, and its action fails.
+func ForHost(
+	policies operatorv1.NodeDisruptionPolicyClusterStatus, lacks func(service string) (bool, error),
+) (operatorv1.NodeDisruptionPolicyClusterStatus, error) {
+	defaults := Default().Files
+	policies.Files = slices.Clone(policies.Files)
+	for i, policy := range policies.Files {
+		if !slices.ContainsFunc(defaults, func(d operatorv1.NodeDisruptionPolicyStatusFile) bool { return reflect.DeepEqual(d, policy) }) {
+			continue
+		}
+		for _, action := range policy.Actions {
+			service := serviceOf(action)
+			if service == "" {
+				continue
+			}
+			isLacking, err := lacks(service)
+			if err != nil {
+				return policies, err
+			}
+			if isLacking {
+				policies.Files[i].Actions = []Action{{Type: operatorv1.RebootStatusAction}}
+				break
+			}
+		}
+	}
+	return policies, nil
+}
+
+// serviceOf returns the service that an action reloads or restarts; empty if it does neither.
+func serviceOf(a Action) string {
+	switch {
+	case a.Type == operatorv1.SpecialStatusAction:
+		return string(reloadCRIO.Reload.ServiceName)
+	case a.Reload != nil:
+		return string(a.Reload.ServiceName)
+	case a.Restart != nil:
+		return string(a.Restart.ServiceName)
+	}
+	return ""
 }
 
 // Decide returns the actions for a change. A change of the kernel, its arguments, FIPS mode, extensions or the image needs a reboot. So

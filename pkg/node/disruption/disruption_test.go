@@ -6,6 +6,7 @@ import (
 
 	operatorv1 "github.com/openshift/api/operator/v1"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/cluster-version/cvo/pkg/node/config"
 	"github.com/cluster-version/cvo/pkg/node/disruption"
@@ -182,4 +183,22 @@ func TestPoliciesWithoutEffectAreReported(t *testing.T) {
 	}
 	assert.Equal(t, []string{"/etc/issue", "/etc/motd"}, names, "the API server rejects a status that has a path twice")
 	assert.Empty(t, disruption.Invalid(operatorv1.NodeDisruptionPolicyConfig{}))
+}
+
+func TestDefaultPolicyForAMissingServiceRequiresAReboot(t *testing.T) {
+	own := operatorv1.NodeDisruptionPolicyConfig{Files: []operatorv1.NodeDisruptionPolicySpecFile{onFile("/etc/own", "Reload:crio.service")}}
+	for path, want := range map[string][]string{
+		"/etc/containers/policy.json":                    {"Reboot"},
+		"/etc/containers/registries.conf":                {"Reboot"},
+		"/etc/kubernetes/credential-providers/some.yaml": {"Restart:kubelet.service"},
+		"/etc/own":                     {"Reload:crio.service"},
+		"/var/lib/kubelet/config.json": {"None"},
+	} {
+		policies, err := disruption.ForHost(disruption.Policies(own), func(service string) (bool, error) { return service != "kubelet.service", nil })
+		require.NoError(t, err)
+		assert.Equal(t, want, words(disruption.Decide(changed(path), policies).Actions), path)
+	}
+	_, err := disruption.ForHost(disruption.Default(), func(string) (bool, error) { return false, assert.AnError })
+	require.ErrorIs(t, err, assert.AnError)
+	assert.Equal(t, []string{"Reload:crio.service"}, words(disruption.Default().Files[0].Actions), "the argument stays as it is")
 }

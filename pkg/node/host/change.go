@@ -11,56 +11,60 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cluster-version/cvo/pkg/node/config"
+	"github.com/cluster-version/cvo/pkg/node/disruption"
 	"github.com/cluster-version/cvo/pkg/node/host/tree"
 )
 
-// Apply changes the host from its current config to this one. On success the change waits for Confirm. On failure Apply undoes the change
-// and returns an error with path and errno; if the undo fails too, the error is ErrNotUndone as well and the change stays pending.
+// Begin plans the change from the host's current config to this one, and records it in the journal. It does not write to the host; Resume does.
+// The journal has the actions, so that the caller can run them after the steps, and again after a crash or an undo. If a path cannot be replaced,
+// the error contains the path and the errno.
 //
-// Paths that only the current config manages get their originals back. Apply also replaces a file that differs from both configs, and Undo
+// Paths that only the current config manages get their originals back. The change also replaces a file that differs from both configs, and Undo
 // restores it. Callers for whom such drift blocks a change call Verify first.
-func (h *Host) Apply(name string, content config.Content) error {
+func (h *Host) Begin(name string, content config.Content, actions ...disruption.Action) error {
 	return h.locked(func(s *state) error {
-		if s.Change != nil {
-			return fmt.Errorf("applying %s: %w: to %s", name, ErrPending, s.Change.To.Name)
-		}
-		change, to, err := h.begin(s, name, content)
-		if err != nil {
+		if err := h.begin(s, name, content, actions); err != nil {
 			return fmt.Errorf("applying %s: %w", name, err)
 		}
-		return h.run(s, change, to)
+		return nil
 	})
 }
 
-// begin plans a change and records it in the journal. It does not write to the host.
-func (h *Host) begin(s *state, name string, content config.Content) (*Change, target, error) {
-	to, err := targetOf(content)
-	if err != nil {
-		return nil, to, err
+func (h *Host) begin(s *state, name string, content config.Content, actions []disruption.Action) error {
+	if s.Change != nil {
+		return fmt.Errorf("%w: to %s", ErrPending, s.Change.To.Name)
 	}
-	if err := h.resolveOwners(to); err != nil {
-		return nil, to, err
+	to, err := h.target(s, content)
+	if err != nil {
+		return err
 	}
 	encoded, err := json.Marshal(content)
 	if err != nil {
-		return nil, to, err
+		return err
 	}
-	steps, originals, err := h.plan(s, to.entries)
+	steps, originals, err := h.plan(s, to)
 	if err != nil {
-		return nil, to, err
+		return err
 	}
-	change := &Change{From: s.Current, To: Config{name, digestOf(encoded)}, Phase: Applying, Steps: steps, Originals: originals}
-	return change, to, h.record(s, change, encoded)
+	boot, err := h.Boot()
+	if err != nil {
+		return err
+	}
+	change := &Change{
+		From: s.Current, To: Config{name, digestOf(encoded)}, Phase: Applying, Steps: steps, Actions: actions, Boot: boot, Originals: originals,
+	}
+	return h.record(s, change, encoded)
 }
 
-// Resume continues a change that an ended process has left, as Apply does. It does nothing if no change is pending, or if the change is
-// applied. It returns ErrUndoing if the undo of the change has begun.
+// Resume executes the steps of the pending change, also of one that an ended process has left. On success the change waits for Confirm. On failure
+// Resume undoes the change and returns an error with path and errno; if the undo fails too, the error is ErrNotUndone as well and the change stays
+// pending. Resume does nothing if no change is pending, or if the change is applied. It returns ErrUndoing if the undo of the change has begun.
 func (h *Host) Resume() error {
 	return h.locked(func(s *state) error {
 		switch {
 		case s.Change == nil || s.Change.Phase == Applied:
 			return nil
-		case s.Change.Phase == Undoing:
+		case s.Change.Phase == Undoing, s.Change.Phase == Undone:
 			return fmt.Errorf("resuming the change to %s: %w", s.Change.To.Name, ErrUndoing)
 		}
 		content, err := h.Content(s.Change.To)
@@ -79,7 +83,10 @@ func (h *Host) Resume() error {
 func (h *Host) run(s *state, change *Change, to target) error {
 	err := h.steps(change, to)
 	if err == nil {
-		change.Phase = Applied
+		change.Boot, err = h.Boot()
+	}
+	if err == nil {
+		change.Phase, change.Acted = Applied, true
 		err = h.save(s)
 	}
 	if err != nil {
@@ -99,7 +106,8 @@ func (h *Host) steps(change *Change, to target) error {
 }
 
 // Undo restores the host to its state before the pending change. It does nothing if no change is pending. It undoes every step that it can.
-// If one fails, the error is ErrNotUndone and the change stays pending.
+// If one fails, the error is ErrNotUndone and the change stays pending. It also stays pending, with phase Undone, if its actions must follow. Then
+// the caller runs them and calls EndUndo; after a reboot, Undo does that itself.
 func (h *Host) Undo() error {
 	return h.locked(func(s *state) error {
 		if s.Change == nil {
@@ -111,21 +119,47 @@ func (h *Host) Undo() error {
 
 func (h *Host) undo(s *state, failure string) error {
 	change := s.Change
-	change.Phase, change.Failure = Undoing, failure
-	// The undo does not need this write to succeed: the journal has the steps without it.
-	marked := errors.Join(h.tree.Remove(h.reserve()), h.save(s))
-	var err error
-	for _, step := range slices.Backward(change.Steps) {
-		err = errors.Join(err, h.settle(step.Path, step.After, step.Before, target{}))
+	var marked, err error
+	if change.Phase != Undone {
+		change.Phase, change.Failure = Undoing, failure
+		// The undo does not need this write to succeed: the journal has the steps without it.
+		marked = errors.Join(h.tree.Remove(h.reserve()), h.save(s))
+		for _, step := range slices.Backward(change.Steps) {
+			err = errors.Join(err, h.settle(step.Path, step.After, step.Before, target{}))
+		}
 	}
-	if err == nil {
-		s.Change = nil
+	boot, bootErr := h.Boot()
+	if err = errors.Join(err, bootErr); err == nil {
+		if change.needsActions(boot) {
+			change.Phase, change.Boot = Undone, boot
+		} else {
+			s.end()
+		}
 		err = h.save(s)
 	}
 	if err != nil {
 		return fmt.Errorf("undoing the change to %s: %w: %w", change.To.Name, ErrNotUndone, errors.Join(err, marked))
 	}
+	if s.Change != nil {
+		return nil
+	}
 	return h.collect(s)
+}
+
+// EndUndo ends an undone change after its actions. It does nothing if no change is pending.
+func (h *Host) EndUndo() error {
+	return h.locked(func(s *state) error {
+		if s.Change != nil && s.Change.Phase != Undone {
+			return fmt.Errorf("ending the undo of the change to %s: %w", s.Change.To.Name, ErrNotUndone)
+		}
+		if s.Change != nil {
+			s.end()
+			if err := h.save(s); err != nil {
+				return err
+			}
+		}
+		return h.collect(s)
+	})
 }
 
 // settle changes a path from one state of its step to the other, unless the entry on the host already has that state. If the entry has

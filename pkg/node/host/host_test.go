@@ -152,6 +152,7 @@ func TestUnitsAreFilesBelowSystemd(t *testing.T) {
 	const units = "/etc/systemd/system/"
 	write(t, root, units+"host.service", "of the host", 0o644)
 	require.NoError(t, os.Symlink("/dev/null", root+units+"masked.service"))
+	write(t, root, "/usr/lib/systemd/system/kubelet.service", "[Service]", 0o644)
 	before := list(t, root)
 	h := open(t, root, tree.Options{})
 

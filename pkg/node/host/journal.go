@@ -18,6 +18,7 @@ import (
 	"strings"
 
 	"github.com/cluster-version/cvo/pkg/node/config"
+	"github.com/cluster-version/cvo/pkg/node/disruption"
 	"github.com/cluster-version/cvo/pkg/node/host/tree"
 )
 
@@ -38,6 +39,8 @@ const (
 	Applied Phase = "Applied"
 	// Undoing: some steps may be undone.
 	Undoing Phase = "Undoing"
+	// Undone: all steps are undone. The actions of the change must follow, because the services may run with the undone files.
+	Undone Phase = "Undone"
 )
 
 // Change is a change that is neither confirmed nor undone.
@@ -49,6 +52,14 @@ type Change struct {
 	Failure string `json:"failure,omitempty"`
 	// Steps are in the order of their execution. An undo executes them in reverse.
 	Steps []Step `json:"steps"`
+	// Actions must follow the steps, in either direction. The caller runs them.
+	Actions []disruption.Action `json:"actions,omitempty"`
+	// Boot is the host's boot at the latest of these times: before the first step, after all steps, after their undo.
+	Boot string `json:"boot,omitempty"`
+	// Acted reports whether all steps had happened, so that the caller may have run actions.
+	Acted bool `json:"acted,omitempty"`
+	// RollBack is the guard's reason to undo the change; empty if it has none.
+	RollBack string `json:"rollBack,omitempty"`
 	// Originals replace the originals of the state when the change is confirmed.
 	Originals map[string]tree.Entry `json:"originals"`
 }
@@ -66,6 +77,16 @@ type state struct {
 	// Originals has, for each path that the current config manages, the entry before any config managed it.
 	Originals map[string]tree.Entry `json:"originals"`
 	Change    *Change               `json:"change,omitempty"`
+	// RolledBack is the last config that the guard has undone.
+	RolledBack RolledBack `json:"rolledBack,omitzero"`
+}
+
+// end ends an undone change.
+func (s *state) end() {
+	if s.Change.RollBack != "" {
+		s.RolledBack = RolledBack{s.Change.To.Name, s.Change.RollBack}
+	}
+	s.Change = nil
 }
 
 func (h *Host) file() string { return path.Join(config.Folder, "state.json") }
@@ -79,9 +100,12 @@ func (h *Host) blobs() string { return path.Join(config.Folder, "content") }
 func (h *Host) blob(digest string) string { return path.Join(h.blobs(), digest) }
 
 // prepare creates the folders of the journal. Only root may read them: replaced files may hold secrets.
-func (h *Host) prepare() error {
+func (h *Host) prepare() error { return h.makeFolders(h.blobs()) }
+
+// makeFolders creates a folder and those above it, unless they exist.
+func (h *Host) makeFolders(name string) error {
 	var missing []string
-	for folder := h.blobs(); folder != "/"; folder = path.Dir(folder) {
+	for folder := name; folder != "/"; folder = path.Dir(folder) {
 		exists, err := h.tree.IsFolder(folder)
 		if err != nil {
 			return err
@@ -215,8 +239,11 @@ func (h *Host) data(digest string, of target) (io.ReadCloser, error) {
 	return h.tree.OpenFile(h.blob(digest))
 }
 
-// collect removes everything from the journal that the state does not need.
+// collect disables the guard, and removes everything from the journal that the state does not need. No change is pending.
 func (h *Host) collect(s *state) error {
+	if err := h.disableGuard(); err != nil {
+		return err
+	}
 	if err := h.tree.Remove(h.reserve()); err != nil {
 		return err
 	}
@@ -227,7 +254,12 @@ func (h *Host) collect(s *state) error {
 	for _, original := range s.Originals {
 		needed[original.Digest] = true
 	}
-	folder, err := h.tree.OpenFolder(h.blobs())
+	return h.keep(h.blobs(), needed)
+}
+
+// keep removes all other files of a folder.
+func (h *Host) keep(name string, needed map[string]bool) error {
+	folder, err := h.tree.OpenFolder(name)
 	if err != nil {
 		return err
 	}
@@ -236,9 +268,9 @@ func (h *Host) collect(s *state) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range names {
-		if !needed[name] {
-			err = errors.Join(err, h.tree.Remove(path.Join(h.blobs(), name)))
+	for _, file := range names {
+		if !needed[file] {
+			err = errors.Join(err, h.tree.Remove(path.Join(name, file)))
 		}
 	}
 	return err

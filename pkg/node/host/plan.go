@@ -17,7 +17,8 @@ import (
 // plan returns the steps from the host's current entries to the wanted ones, and the originals after these steps. Paths that only the
 // current config manages get their originals back. If a path has an entry that cannot be replaced, such as a folder or a device, the error
 // contains the path and the errno.
-func (h *Host) plan(s *state, wanted map[string]tree.Entry) ([]Step, map[string]tree.Entry, error) {
+func (h *Host) plan(s *state, to target) ([]Step, map[string]tree.Entry, error) {
+	wanted := to.entries
 	after := maps.Clone(s.Originals)
 	if after == nil {
 		after = map[string]tree.Entry{}
@@ -44,7 +45,7 @@ func (h *Host) plan(s *state, wanted map[string]tree.Entry) ([]Step, map[string]
 			original = before
 		}
 		_, isWanted := wanted[name]
-		if isWanted && e.Kind == tree.Absent && !isMask(original) {
+		if isWanted && e.Kind == tree.Absent && !to.disabled[name] && !isMask(original) {
 			// The unit was not masked before any config, so there is nothing to unmask.
 			isWanted, e = false, original
 		}

@@ -76,11 +76,7 @@ func (h *Host) stage(s *state, name string, content config.Content) error {
 
 // checkSpace fails if a file system has not enough space or inodes for a change to the content. encoded is the size of the content in the journal.
 func (h *Host) checkSpace(s *state, content config.Content, encoded uint64) error {
-	to, err := targetOf(content)
-	if err != nil {
-		return err
-	}
-	steps := h.stepsTo(s, to)
+	steps, to := h.stepsTo(s, content)
 	v := volumes{host: h}
 	// Staging and the journal of the change write the content, and the journal has a file for its state and one for the reserve.
 	v.add(config.Folder, encoded, encoded, uint64(len(steps)+16)*block, uint64(len(steps)+16)*block)
@@ -95,16 +91,17 @@ func (h *Host) checkSpace(s *state, content config.Content, encoded uint64) erro
 	return v.check()
 }
 
-// stepsTo returns the steps of a change to a target; none if Apply would fail before the first one.
-func (h *Host) stepsTo(s *state, to target) []Step {
-	if h.resolveOwners(to) != nil {
-		return nil
-	}
-	steps, _, err := h.plan(s, to.entries)
+// stepsTo returns the steps of a change to a content, and its target; no steps if Begin would fail.
+func (h *Host) stepsTo(s *state, content config.Content) ([]Step, target) {
+	to, err := h.target(s, content)
 	if err != nil {
-		return nil
+		return nil, to
 	}
-	return steps
+	steps, _, err := h.plan(s, to)
+	if err != nil {
+		return nil, to
+	}
+	return steps, to
 }
 
 // size returns the size of a file in bytes; 0 if it cannot be opened, which is an error of Apply.

@@ -30,12 +30,14 @@ type target struct {
 	owners map[string]config.File
 	// data contains the data of the files by digest.
 	data map[string][]byte
+	// disabled contains the paths of links that enable disabled units. Their entries have kind Absent.
+	disabled map[string]bool
 }
 
 // targetOf returns the target of a Content. A unit is a file below /etc/systemd/system, a drop-in a file in its folder NAME.d, a masked
 // unit a link to /dev/null. An entry of kind Absent stands for a unit that must not be masked.
 func targetOf(content config.Content) (target, error) {
-	t := target{map[string]tree.Entry{}, map[string]config.File{}, map[string][]byte{}}
+	t := target{map[string]tree.Entry{}, map[string]config.File{}, map[string][]byte{}, map[string]bool{}}
 	var errs []error
 	add := func(name string, e tree.Entry, data []byte) {
 		if _, ok := t.entries[name]; ok {
@@ -66,6 +68,18 @@ func targetOf(content config.Content) (target, error) {
 		}
 	}
 	return t, errors.Join(errs...)
+}
+
+// target is like targetOf, with what depends on the host: the owners of files, and the links that enable units.
+func (h *Host) target(s *state, content config.Content) (target, error) {
+	t, err := targetOf(content)
+	if err == nil {
+		err = h.resolveOwners(t)
+	}
+	if err == nil {
+		err = h.addLinks(t, content, s.Originals)
+	}
+	return t, err
 }
 
 // resolveOwners fills in the owners of the entries, with the IDs of the host's users and groups. A process that is not root keeps its own

@@ -4,7 +4,9 @@ package host
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 
 	"github.com/cluster-version/cvo/pkg/node/config"
@@ -19,19 +21,28 @@ type Drift struct {
 }
 
 // Verify compares the host with a Content and returns the differences, sorted by path: bytes and mode of files and units, and the links of
-// masks. It ignores owners, extended attributes and times, as the original daemon does. It neither locks nor writes.
+// masks and of enabled units. It ignores owners, extended attributes and times, as the original daemon does. It neither locks nor writes.
 func (h *Host) Verify(content config.Content) ([]Drift, error) {
 	to, err := targetOf(content)
 	if err != nil {
 		return nil, err
 	}
 	var drifts []Drift
+	if err := h.addLinks(to, content, nil); errors.Is(err, fs.ErrNotExist) {
+		drifts = append(drifts, Drift{units, err.Error()})
+	} else if err != nil {
+		return nil, err
+	}
 	for name, want := range to.entries {
 		found, err := h.tree.Read(name)
 		if err != nil {
 			return nil, err
 		}
-		if text := differs(want, found); text != "" {
+		text := differs(want, found)
+		if to.disabled[name] {
+			text = "enables a unit that must be disabled"
+		}
+		if text != "" {
 			drifts = append(drifts, Drift{name, text})
 		}
 	}

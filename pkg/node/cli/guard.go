@@ -1,0 +1,100 @@
+//go:build linux
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
+	"k8s.io/utils/clock"
+
+	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/kube/telemetry"
+	"github.com/cluster-version/cvo/pkg/node/guard"
+	"github.com/cluster-version/cvo/pkg/node/host"
+	"github.com/cluster-version/cvo/pkg/node/machine"
+	"github.com/cluster-version/cvo/pkg/node/systemd"
+)
+
+// hostOptions are the flags of processes that change a host.
+type hostOptions struct {
+	root  string
+	guard guard.Options
+}
+
+func (o *hostOptions) add(f *pflag.FlagSet) {
+	f.StringVar(&o.root, "root", "/", "`folder` that is the root of the host's file system")
+	f.StringVar(&o.guard.KubeletHealth, "kubelet-health", "http://127.0.0.1:10248/healthz", "`URL` of the kubelet's health port; empty for a host without one")
+	f.DurationVar(&o.guard.BootDeadline, "boot-deadline", 10*time.Minute, "`time` after which a failing check undoes a change")
+	f.DurationVar(&o.guard.ContactDeadline, "contact-deadline", 30*time.Minute, "`time` after which a change that the daemon has not confirmed is undone")
+}
+
+// machine returns the machine of a host. A root without /proc is only a folder.
+func (o *hostOptions) machine(h *host.Host) (*machine.Machine, error) {
+	boot, err := h.Boot()
+	if err != nil || boot == "" {
+		return machine.New(h, machine.Options{}), err
+	}
+	program, err := h.Install()
+	if err != nil {
+		return nil, fmt.Errorf("copying this program to the host: %w", err)
+	}
+	return machine.New(h, machine.Options{
+		Init:  systemd.New(filepath.Join(o.root, systemd.Socket)),
+		Guard: func(ctx context.Context) string { return o.command(ctx, program) },
+	}), nil
+}
+
+// command returns the command line of the guard. It does not check a kubelet that is broken before the change, which may repair it.
+func (o *hostOptions) command(ctx context.Context, program string) string {
+	health := o.guard.KubeletHealth
+	if health != "" && guard.CheckKubelet(ctx, health) != nil {
+		health = ""
+	}
+	return fmt.Sprintf("%s guard --kubelet-health=%s --boot-deadline=%s --contact-deadline=%s", program, health, o.guard.BootDeadline, o.guard.ContactDeadline)
+}
+
+func newGuardCmd(streams command.Streams) *cobra.Command {
+	o := &hostOptions{}
+	cmd := &cobra.Command{
+		Use:   "guard",
+		Short: "Undo a change of the host that fails",
+		Long: `Guard the pending change of a host. The daemon enables this command as a service of the host before it changes the host, and disables
+it when the change is confirmed. It needs neither the cluster nor the daemon. If a file of the config or the kubelet is wrong for
+--boot-deadline, or if the daemon has not confirmed the change after --contact-deadline, it restores the former config. Then it reboots,
+or restarts the same services as the change.`,
+		Args: command.UsageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			h, err := host.Open(o.root, host.Options{})
+			if err != nil {
+				return err
+			}
+			defer h.Close()
+			var options machine.Options
+			if boot, err := h.Boot(); err != nil {
+				return err
+			} else if boot != "" {
+				options.Init = systemd.New(filepath.Join(o.root, systemd.Socket))
+			}
+			g := guard.New(h, machine.New(h, options), clock.RealClock{}, uptime, o.guard)
+			return g.Run(logr.NewContext(cmd.Context(), telemetry.NewLogger(streams.Err, 0)))
+		},
+	}
+	o.add(cmd.Flags())
+	return cmd
+}
+
+// uptime returns the time of the boot's monotonic clock.
+func uptime() time.Duration {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		panic(err) // every Linux has this clock
+	}
+	return time.Duration(now.Nano())
+}

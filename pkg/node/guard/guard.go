@@ -1,0 +1,142 @@
+//go:build linux
+
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+
+	"github.com/cluster-version/cvo/pkg/node/host"
+	"github.com/cluster-version/cvo/pkg/node/machine"
+)
+
+const (
+	// interval is the time between two looks at the machine.
+	interval = 5 * time.Second
+	// retry is the time after an error, and after the request of a reboot.
+	retry = time.Minute
+)
+
+// Guard guards the changes of one machine.
+type Guard struct {
+	host    *host.Host
+	machine *machine.Machine
+	clock   clock.Clock
+	uptime  func() time.Duration
+	options Options
+
+	// change identifies the change that the trial is about.
+	change string
+	trial  Trial
+}
+
+// New returns the guard of a machine. uptime returns the time of the boot's monotonic clock.
+func New(h *host.Host, m *machine.Machine, clk clock.Clock, uptime func() time.Duration, o Options) *Guard {
+	return &Guard{host: h, machine: m, clock: clk, uptime: uptime, options: o}
+}
+
+// Run guards the pending change until it is confirmed or undone, or ctx ends. Without a pending change it disables the guard and ends.
+func (g *Guard) Run(ctx context.Context) error {
+	for {
+		hasEnded, err := g.look(ctx)
+		wait := interval
+		switch {
+		case hasEnded:
+			return nil
+		case errors.Is(err, machine.ErrRebooting):
+			wait = retry
+		case errors.Is(err, host.ErrBusy), errors.Is(err, host.ErrPending):
+			// The other process has not finished.
+		case err != nil:
+			logr.FromContextOrDiscard(ctx).Error(err, "guarding the change failed", "retry", retry.String())
+			wait = retry
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-g.clock.After(wait):
+		}
+	}
+}
+
+// look makes one step: it completes an undo, or checks the machine and judges the change.
+func (g *Guard) look(ctx context.Context) (hasEnded bool, err error) {
+	change, pending, err := g.host.Pending()
+	if err != nil {
+		return false, err
+	}
+	if !pending {
+		err := g.host.DisableGuard()
+		return err == nil, err
+	}
+	boot, err := g.host.Boot()
+	switch {
+	case err != nil:
+		return false, err
+	case change.Phase == host.Undoing, change.Phase == host.Undone:
+		return false, g.machine.Undo(ctx)
+	case change.Phase == host.Applied && change.NeedsReboot() && change.Boot == boot:
+		return false, nil // the machine has not booted with the config yet
+	}
+	if id := change.To.Digest + change.Boot; g.change != id {
+		g.change, g.trial = id, Trial{}
+	}
+	g.trial = g.trial.Observe(g.uptime(), g.check(ctx, change))
+	reason := g.trial.Judge(g.uptime(), g.options)
+	if reason == "" {
+		return false, nil
+	}
+	logr.FromContextOrDiscard(ctx).Info("undoing the change", "config", change.To.Name, "reason", reason)
+	return false, g.machine.RollBack(ctx, reason)
+}
+
+// check returns the first failure of the machine; empty if all is right.
+func (g *Guard) check(ctx context.Context, change host.Change) (failure string) {
+	content, err := g.host.Content(change.To)
+	if err != nil {
+		return err.Error()
+	}
+	switch found, err := g.host.Verify(content); {
+	case err != nil:
+		return err.Error()
+	case len(found) > 0:
+		return fmt.Sprintf("%s: %s", found[0].Path, found[0].Found)
+	}
+	if g.options.KubeletHealth == "" {
+		return ""
+	}
+	if err := CheckKubelet(ctx, g.options.KubeletHealth); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// kubeletTimeout is the timeout of a request to the kubelet on the same machine.
+const kubeletTimeout = 5 * time.Second
+
+// CheckKubelet returns an error unless the kubelet answers at the URL of its health port.
+func CheckKubelet(ctx context.Context, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, kubeletTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return fmt.Errorf("checking the kubelet: %w", err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return fmt.Errorf("checking the kubelet: %w", err)
+	}
+	defer response.Body.Close()
+	_, _ = io.Copy(io.Discard, response.Body)
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("checking the kubelet: GET %s returns %s", url, response.Status)
+	}
+	return nil
+}

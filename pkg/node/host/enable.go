@@ -1,0 +1,220 @@
+//go:build linux
+
+package host
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cluster-version/cvo/pkg/node/config"
+	"github.com/cluster-version/cvo/pkg/node/host/tree"
+)
+
+// unitFolders are the folders of a host's units, in the order of their priority (systemd.unit(5)).
+var unitFolders = []string{units, "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"}
+
+// dependencies are the folders of the links that enable units, by the key of the section [Install] (systemd.unit(5)).
+var dependencies = map[string]string{"WantedBy": ".wants", "RequiredBy": ".requires", "UpheldBy": ".upholds"}
+
+// installed is a unit that can be enabled.
+type installed struct {
+	// file is the path of the unit's file. It is that of the template for an instance.
+	file string
+	// links are the paths of the links that enable it.
+	links []string
+	// also are other units that are enabled and disabled together with it.
+	also []string
+}
+
+// addLinks adds the links of enabled units to a target, and the absence of those of disabled ones. They are the links that systemctl(1) writes, so the
+// journal restores them like any file. originals are those of the journal: a link in it would return if the target did not have its path.
+func (h *Host) addLinks(t target, content config.Content, originals map[string]tree.Entry) error {
+	for _, u := range content.Units {
+		if u.Enabled == nil || u.Mask != nil && *u.Mask {
+			continue
+		}
+		family, err := h.family(content, u.Name)
+		if err != nil && (*u.Enabled || !errors.Is(err, fs.ErrNotExist)) {
+			return err
+		}
+		for name, member := range family {
+			if *u.Enabled {
+				err = h.enable(t, member)
+			} else {
+				err = h.disable(t, name, originals)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (h *Host) enable(t target, unit installed) error {
+	for _, link := range unit.links {
+		wanted := own(tree.Entry{Kind: tree.Link, Target: unit.file})
+		found, err := h.tree.Read(link)
+		if err != nil {
+			return err
+		}
+		if found.Kind == tree.Link && path.Base(found.Target) == path.Base(unit.file) {
+			wanted = found // another path of the same file, such as a relative one
+		}
+		if e, ok := t.entries[link]; ok && e.Kind == tree.File {
+			return &fs.PathError{Op: "enable", Path: link, Err: unix.EEXIST}
+		}
+		t.entries[link] = wanted
+	}
+	return nil
+}
+
+func (h *Host) disable(t target, unit string, originals map[string]tree.Entry) error {
+	links, err := h.links()
+	if err != nil {
+		return err
+	}
+	maps.Copy(links, originals)
+	for name, e := range links {
+		isAlias := path.Dir(name) == units && path.Base(e.Target) == unit && path.Base(name) != unit
+		isDependency := slices.Contains(slices.Collect(maps.Values(dependencies)), path.Ext(path.Dir(name))) && path.Base(name) == unit
+		if e.Kind == tree.Link && (isAlias || isDependency) {
+			t.entries[name] = tree.Entry{Kind: tree.Absent}
+			t.disabled[name] = true
+		}
+	}
+	return nil
+}
+
+// links returns the links below the folder of units: aliases, masks, and those that enable units.
+func (h *Host) links() (map[string]tree.Entry, error) {
+	all := map[string]tree.Entry{}
+	var walk func(folder string) error
+	walk = func(folder string) error {
+		f, err := h.tree.OpenFolder(folder)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		entries, err := f.ReadDir(-1)
+		for _, e := range entries {
+			name := path.Join(folder, e.Name())
+			switch {
+			case err != nil:
+			case e.Type() == fs.ModeSymlink:
+				all[name], err = h.tree.Read(name)
+			case e.IsDir() && folder == units:
+				err = walk(name)
+			}
+		}
+		return err
+	}
+	return all, walk(units)
+}
+
+// family returns a unit and those that its section [Install] names in Also, by name. The unit is in it even if it does not exist, which is an error.
+func (h *Host) family(content config.Content, unit string) (map[string]installed, error) {
+	all := map[string]installed{}
+	for queue := []string{unit}; len(queue) > 0; queue = queue[1:] {
+		name := queue[0]
+		if _, ok := all[name]; ok {
+			continue
+		}
+		member, err := h.find(content, name)
+		all[name] = member
+		if err != nil {
+			return all, fmt.Errorf("finding unit %s: %w", name, err)
+		}
+		queue = append(queue, member.also...)
+	}
+	return all, nil
+}
+
+// find finds a unit in a content or on the host. Drop-ins of the host do not count.
+func (h *Host) find(content config.Content, unit string) (installed, error) {
+	prefix, suffix, _ := strings.Cut(strings.TrimSuffix(unit, path.Ext(unit)), "@")
+	names := []string{unit}
+	if template := prefix + "@" + path.Ext(unit); suffix != "" {
+		names = append(names, template)
+	}
+	var dropIns []string
+	for _, name := range names {
+		i := slices.IndexFunc(content.Units, func(u config.Unit) bool { return u.Name == name })
+		if i >= 0 {
+			for _, d := range content.Units[i].DropIns {
+				dropIns = append(dropIns, d.Contents)
+			}
+			if text := content.Units[i].Contents; text != "" {
+				return parse(unit, path.Join(units, name), append([]string{text}, dropIns...))
+			}
+		}
+		for _, folder := range unitFolders {
+			file := path.Join(folder, name)
+			data, err := h.read(file)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return installed{}, err
+			}
+			return parse(unit, file, append([]string{string(data)}, dropIns...))
+		}
+	}
+	return installed{}, &fs.PathError{Op: "enable", Path: path.Join(units, unit), Err: unix.ENOENT}
+}
+
+// parse reads the sections [Install] of a unit's file and its drop-ins (systemd.syntax(7)). An empty value removes the former ones.
+func parse(unit, file string, texts []string) (installed, error) {
+	values := map[string][]string{}
+	for _, text := range texts {
+		section := ""
+		for line := range strings.SplitSeq(strings.ReplaceAll(text, "\\\n", " "), "\n") {
+			line = strings.TrimSpace(line)
+			key, value, isAssignment := strings.Cut(line, "=")
+			switch key = strings.TrimSpace(key); {
+			case strings.HasPrefix(line, "#"), strings.HasPrefix(line, ";"):
+			case strings.HasPrefix(line, "["):
+				section = line
+			case section != "[Install]" || !isAssignment:
+			case strings.TrimSpace(value) == "":
+				delete(values, key)
+			default:
+				values[key] = append(values[key], strings.Fields(value)...)
+			}
+		}
+	}
+	name := unit
+	if prefix, ok := strings.CutSuffix(strings.TrimSuffix(unit, path.Ext(unit)), "@"); ok {
+		if len(values["DefaultInstance"]) == 0 {
+			return installed{}, fmt.Errorf("a template without DefaultInstance cannot be enabled: %w", unix.EINVAL)
+		}
+		name = prefix + "@" + values["DefaultInstance"][0] + path.Ext(unit)
+	}
+	prefix, instance, _ := strings.Cut(strings.TrimSuffix(name, path.Ext(name)), "@")
+	specifiers := strings.NewReplacer("%%", "%", "%i", instance, "%p", prefix, "%n", name, "%N", strings.TrimSuffix(name, path.Ext(name)))
+	found := installed{file: file, also: values["Also"]}
+	for key, folder := range dependencies {
+		for _, target := range values[key] {
+			found.links = append(found.links, path.Join(units, specifiers.Replace(target)+folder, name))
+		}
+	}
+	for _, alias := range values["Alias"] {
+		found.links = append(found.links, path.Join(units, specifiers.Replace(alias)))
+	}
+	for _, link := range found.links {
+		if strings.Contains(link, "%") || !strings.HasPrefix(link, units+"/") {
+			return installed{}, fmt.Errorf("its section [Install] cannot be followed: %s: %w", link, unix.EINVAL)
+		}
+	}
+	return found, nil
+}

@@ -1,0 +1,173 @@
+//go:build linux
+
+package host
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/cluster-version/cvo/pkg/node/config"
+	"github.com/cluster-version/cvo/pkg/node/host/tree"
+)
+
+// guardFile is the file of the guard's unit. guardLink starts it early in each boot, even if the boot ends in emergency mode.
+const (
+	guardFile = units + "/" + config.GuardUnit
+	guardLink = units + "/sysinit.target.wants/" + config.GuardUnit
+)
+
+// programs has the programs of the node stage that run on the host, by digest.
+const programs = config.Folder + "/bin"
+
+// guardText returns the text of the guard's unit. systemd replaces words that begin with a percent sign.
+func guardText(command string) []byte {
+	return fmt.Appendf(nil, `# The node stage writes this file before it changes the host, and removes it when the change is confirmed or undone.
+[Unit]
+Description=Undo an update of this node that fails
+DefaultDependencies=no
+After=systemd-remount-fs.service
+RequiresMountsFor=%s
+Conflicts=shutdown.target
+Before=shutdown.target
+IgnoreOnIsolate=yes
+StartLimitIntervalSec=0
+
+[Service]
+ExecStart=%s
+Restart=on-failure
+RestartSec=5s
+`, config.Folder, strings.ReplaceAll(command, "%", "%%"))
+}
+
+// EnableGuard makes the host run a command at each boot until the pending change ends. Call it before the first step of a change. A guard that is
+// enabled keeps its command.
+func (h *Host) EnableGuard(command string) error {
+	return h.locked(func(s *state) error {
+		if s.Change == nil {
+			return fmt.Errorf("enabling the guard: %w", ErrNotApplied)
+		}
+		if err := h.makeFolders(path.Dir(guardLink)); err != nil {
+			return err
+		}
+		text := guardText(command)
+		for _, e := range []struct {
+			name  string
+			entry tree.Entry
+		}{
+			{guardFile, tree.Entry{Kind: tree.File, Mode: 0o644, Digest: digestOf(text)}},
+			{guardLink, tree.Entry{Kind: tree.Link, Target: guardFile}},
+		} {
+			found, err := h.tree.Read(e.name)
+			if err == nil && found.Kind == tree.Absent {
+				err = h.tree.Put(e.name, own(e.entry), bytes.NewReader(text))
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// DisableGuard disables the guard. It returns ErrPending if a change is pending.
+func (h *Host) DisableGuard() error {
+	return h.locked(func(s *state) error {
+		if s.Change != nil {
+			return fmt.Errorf("disabling the guard: %w: to %s", ErrPending, s.Change.To.Name)
+		}
+		return h.disableGuard()
+	})
+}
+
+// disableGuard writes nothing if the guard is not enabled.
+func (h *Host) disableGuard() error {
+	for _, name := range []string{guardLink, guardFile} {
+		found, err := h.tree.Read(name)
+		if err == nil && found.Kind != tree.Absent {
+			err = h.tree.Remove(name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// RolledBack is a config that the guard has undone.
+type RolledBack struct {
+	Config string `json:"config"`
+	Reason string `json:"reason"`
+}
+
+// RollBack is like Undo, and keeps the reason until another change is confirmed, or until ForgetRollBack.
+func (h *Host) RollBack(reason string) error {
+	return h.locked(func(s *state) error {
+		if s.Change == nil {
+			return h.collect(s)
+		}
+		if s.Change.RollBack == "" {
+			s.Change.RollBack = reason
+		}
+		return h.undo(s, reason)
+	})
+}
+
+// RolledBack returns the last config that the guard has undone; the zero value if there is none.
+func (h *Host) RolledBack() (RolledBack, error) {
+	s, err := h.load()
+	return s.RolledBack, err
+}
+
+// ForgetRollBack forgets the config that the guard has undone, so that it may be applied again.
+func (h *Host) ForgetRollBack() error {
+	return h.locked(func(s *state) error {
+		if s.RolledBack == (RolledBack{}) {
+			return nil
+		}
+		s.RolledBack = RolledBack{}
+		return h.save(s)
+	})
+}
+
+// Install copies the running program to the host's own folder, unless it is there, and returns its path on the host. Programs that no change needs
+// are removed.
+func (h *Host) Install() (name string, err error) {
+	file, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	program, err := os.Open(file)
+	if err != nil {
+		return "", err
+	}
+	defer program.Close()
+	digest := sha256.New()
+	if _, err := io.Copy(digest, program); err != nil {
+		return "", err
+	}
+	if _, err := program.Seek(0, io.SeekStart); err != nil {
+		return "", err
+	}
+	entry := own(tree.Entry{Kind: tree.File, Mode: 0o700, Digest: hex.EncodeToString(digest.Sum(nil))})
+	name = path.Join(programs, entry.Digest)
+	err = h.locked(func(s *state) error {
+		if err := h.makeFolders(programs); err != nil {
+			return err
+		}
+		found, err := h.tree.Read(name)
+		if err == nil && !entry.Matches(found) {
+			err = h.tree.Put(name, entry, program)
+		}
+		if err != nil || s.Change != nil {
+			return err
+		}
+		return h.keep(programs, map[string]bool{entry.Digest: true})
+	})
+	return name, err
+}

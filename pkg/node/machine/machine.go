@@ -1,0 +1,260 @@
+//go:build linux
+
+// Package machine changes a machine from one config to another, or back: first the files of the host, then what must follow, such as the restart
+// of a service or a reboot. It takes a host of package host, whose journal is the only state, and the machine's init system. A process that is
+// interrupted at any point, also by the reboot that it requests, is continued by the next one. The caller decides when a change begins, is
+// undone or is confirmed.
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	operatorv1 "github.com/openshift/api/operator/v1"
+
+	"github.com/cluster-version/cvo/pkg/node/config"
+	"github.com/cluster-version/cvo/pkg/node/disruption"
+	"github.com/cluster-version/cvo/pkg/node/host"
+)
+
+// actionTimeout is the timeout of one action. systemd has its own timeouts, which a unit may disable.
+const actionTimeout = 10 * time.Minute
+
+var (
+	// ErrRebooting means that the machine reboots. The next process continues after that.
+	ErrRebooting = errors.New("the machine reboots")
+	// ErrDiffers means that the machine has rebooted with a config, and has not all of its content.
+	ErrDiffers = errors.New("after the reboot, the host differs from the config")
+
+	errNoInit = errors.New("the folder has no init system that could run the actions of the pending change")
+)
+
+// Init is the init system of a machine.
+type Init interface {
+	// HasUnit reports whether a unit exists.
+	HasUnit(ctx context.Context, unit string) (bool, error)
+	// ReloadUnitFiles makes the init system read the files of all units again.
+	ReloadUnitFiles(ctx context.Context) error
+	// Restart restarts a unit, and Reload makes it reload its configuration. Both wait for the result.
+	Restart(ctx context.Context, unit string) error
+	Reload(ctx context.Context, unit string) error
+	// Reboot requests a reboot, and does not wait.
+	Reboot(ctx context.Context) error
+}
+
+// Machine is a host with its init system.
+type Machine struct {
+	host  *host.Host
+	init  Init
+	guard func(context.Context) string
+}
+
+// Options of a machine.
+type Options struct {
+	// Init is the init system. Default: none. The machine is a folder then, for a trial: its files change, and no action follows.
+	Init Init
+	// Guard returns the command line of the service that guards the change which begins. Default: no guard.
+	Guard func(context.Context) string
+}
+
+// New returns the machine of a host.
+func New(h *host.Host, o Options) *Machine { return &Machine{h, o.Init, o.Guard} }
+
+// Unsupported returns what the machine cannot change, with the remedy; empty if it can have the content. No back end for the operating system exists
+// yet. A folder ignores such content.
+func (m *Machine) Unsupported(content config.Content) string {
+	if m.init == nil {
+		return ""
+	}
+	var found []string
+	for _, part := range []struct {
+		isUsed bool
+		name   string
+	}{
+		{content.OSImage != "", "an image of the operating system"},
+		{len(content.KernelArguments) > 0, "kernel arguments"},
+		{content.KernelType != "", "a kernel type"},
+		{content.FIPS, "FIPS mode"},
+		{len(content.Extensions) > 0, "extensions"},
+		{len(content.SSHKeys) > 0, "SSH keys"},
+	} {
+		if part.isUsed {
+			found = append(found, part.name)
+		}
+	}
+	if len(found) == 0 {
+		return ""
+	}
+	return "this node cannot change " + strings.Join(found, ", ") + ": remove that from the MachineConfigs of its pool, or move the node to another pool"
+}
+
+// LacksUnit reports whether the init system has no such unit. A folder lacks none.
+func (m *Machine) LacksUnit(ctx context.Context, unit string) (bool, error) {
+	if m.init == nil {
+		return false, nil
+	}
+	has, err := m.init.HasUnit(ctx, unit)
+	return !has && err == nil, err
+}
+
+// Apply changes the host to a config and runs the actions. On success the change waits for its confirmation. If a step or an action fails, Apply
+// undoes the change; an error from the undo is joined. If the machine must reboot, the error is ErrRebooting.
+func (m *Machine) Apply(ctx context.Context, name string, content config.Content, actions []disruption.Action) error {
+	var needed []disruption.Action
+	for _, action := range actions {
+		if m.init != nil && action.Type != operatorv1.NoneStatusAction && action.Type != operatorv1.DrainStatusAction {
+			needed = append(needed, action)
+		}
+	}
+	if err := m.host.Begin(name, content, needed...); err != nil {
+		return err
+	}
+	return m.Resume(ctx)
+}
+
+// Resume continues a change that an ended process has left, as Apply does. It returns host.ErrUndoing if the undo of the change has begun, and
+// ErrDiffers if the change is not to be confirmed.
+func (m *Machine) Resume(ctx context.Context) error {
+	if err := m.enableGuard(ctx); err != nil {
+		return errors.Join(err, m.Undo(ctx))
+	}
+	if err := m.host.Resume(); err != nil {
+		return err
+	}
+	return m.complete(ctx)
+}
+
+// enableGuard enables and starts the guard before the first step of a change. The end of the change disables it.
+func (m *Machine) enableGuard(ctx context.Context) error {
+	change, pending, err := m.host.Pending()
+	if err != nil {
+		return err
+	}
+	if m.guard == nil || !pending || change.Phase != host.Applying {
+		return nil
+	}
+	err = m.host.EnableGuard(m.guard(ctx))
+	if err == nil {
+		err = m.init.ReloadUnitFiles(ctx)
+	}
+	if err == nil {
+		err = m.init.Restart(ctx, config.GuardUnit)
+	}
+	if err != nil {
+		return fmt.Errorf("enabling the guard of %s: %w", change.To.Name, err)
+	}
+	return nil
+}
+
+// complete runs the actions of an applied change.
+func (m *Machine) complete(ctx context.Context) error {
+	change, pending, err := m.host.Pending()
+	if err != nil || !pending {
+		return err
+	}
+	if change.NeedsReboot() {
+		boot, err := m.host.Boot()
+		if err != nil {
+			return err
+		}
+		if boot == change.Boot {
+			return m.reboot(ctx)
+		}
+		return m.verify(change.To)
+	}
+	err = m.run(ctx, change.Actions)
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("applying %s: %w", change.To.Name, err)
+	if ctx.Err() != nil {
+		return err // the process ends, and the next one repeats the actions
+	}
+	return errors.Join(err, m.Undo(ctx))
+}
+
+// Undo restores the files of the host to their state before the pending change. If a service or a boot has used the files of the change, it runs
+// the actions again. An error leaves the change pending; ErrRebooting is one.
+func (m *Machine) Undo(ctx context.Context) error {
+	return m.undone(ctx, m.host.Undo())
+}
+
+// RollBack is like Undo. The host keeps the reason for the daemon.
+func (m *Machine) RollBack(ctx context.Context, reason string) error {
+	return m.undone(ctx, m.host.RollBack(reason))
+}
+
+// undone runs the actions after the files are restored, unless that failed.
+func (m *Machine) undone(ctx context.Context, err error) error {
+	if err != nil {
+		return err
+	}
+	change, pending, err := m.host.Pending()
+	if err != nil || !pending {
+		return err
+	}
+	if change.NeedsReboot() {
+		return m.reboot(ctx)
+	}
+	if err := m.run(ctx, change.Actions); err != nil {
+		return fmt.Errorf("undoing the change to %s: %w: %w", change.To.Name, host.ErrNotUndone, err)
+	}
+	return m.host.EndUndo()
+}
+
+func (m *Machine) reboot(ctx context.Context) error {
+	if m.init == nil {
+		return errNoInit
+	}
+	if err := m.init.Reboot(ctx); err != nil {
+		return err
+	}
+	return ErrRebooting
+}
+
+// run runs actions in their order.
+func (m *Machine) run(ctx context.Context, actions []disruption.Action) error {
+	for _, action := range actions {
+		if err := m.act(ctx, action); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *Machine) act(ctx context.Context, action disruption.Action) error {
+	if m.init == nil {
+		return errNoInit
+	}
+	ctx, cancel := context.WithTimeout(ctx, actionTimeout)
+	defer cancel()
+	switch action.Type {
+	case operatorv1.DaemonReloadStatusAction:
+		return m.init.ReloadUnitFiles(ctx)
+	case operatorv1.ReloadStatusAction:
+		return m.init.Reload(ctx, string(action.Reload.ServiceName))
+	case operatorv1.RestartStatusAction:
+		return m.init.Restart(ctx, string(action.Restart.ServiceName))
+	default:
+		return fmt.Errorf("action %s is not known", action.Type)
+	}
+}
+
+// verify returns ErrDiffers with the first difference between the host and a config.
+func (m *Machine) verify(c host.Config) error {
+	content, err := m.host.Content(c)
+	if err != nil {
+		return err
+	}
+	found, err := m.host.Verify(content)
+	if err != nil {
+		return err
+	}
+	if len(found) > 0 {
+		return fmt.Errorf("%w: %s: %s", ErrDiffers, found[0].Path, found[0].Found)
+	}
+	return nil
+}

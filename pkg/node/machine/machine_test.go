@@ -1,0 +1,338 @@
+//go:build linux
+
+package machine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	operatorv1 "github.com/openshift/api/operator/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/cluster-version/cvo/pkg/node/config"
+	"github.com/cluster-version/cvo/pkg/node/disruption"
+	"github.com/cluster-version/cvo/pkg/node/host"
+	"github.com/cluster-version/cvo/pkg/node/host/tree"
+	"github.com/cluster-version/cvo/pkg/node/machine"
+)
+
+func TestMain(m *testing.M) {
+	// The temporary folders of these tests are in memory where the system allows it: on a disk, the tests are ten times slower.
+	const memory = "/dev/shm"
+	if unix.Access(memory, unix.W_OK) == nil {
+		if err := os.Setenv("TMPDIR", memory); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// stride is the distance of the operations that a test interrupts.
+func stride() int {
+	if testing.Short() {
+		return 4
+	}
+	return 1
+}
+
+// played is a folder that plays a machine. It is its own init system.
+type played struct {
+	t    *testing.T
+	root string
+	// calls are the requests to the init system.
+	calls []string
+	// fails returns the error of a request; nil for none.
+	fails func(call string) error
+	boots int
+	// inUse are the files with which the machine has booted, or its services have restarted.
+	inUse string
+	// wantsReboot is true after a request, until the boot.
+	wantsReboot bool
+}
+
+func play(t *testing.T) *played {
+	p := &played{t: t, root: t.TempDir(), fails: func(string) error { return nil }}
+	p.write("/etc/changed", "of the host")
+	p.write("/proc/sys/kernel/random/boot_id", "0a1b\n")
+	p.boot()
+	return p
+}
+
+func (p *played) write(name, data string) {
+	p.t.Helper()
+	require.NoError(p.t, os.MkdirAll(filepath.Dir(p.root+name), 0o755))
+	require.NoError(p.t, os.WriteFile(p.root+name, []byte(data), 0o600))
+}
+
+// files returns the data of the files that the test's config changes.
+func (p *played) files() string {
+	var all []string
+	for _, name := range []string{"/etc/changed", "/etc/created"} {
+		data, err := os.ReadFile(p.root + name)
+		if errors.Is(err, os.ErrNotExist) {
+			data = []byte("-")
+		} else {
+			require.NoError(p.t, err)
+		}
+		all = append(all, string(data))
+	}
+	return strings.Join(all, ", ")
+}
+
+// boot boots the machine, as in a container: only the start of PID 1 changes.
+func (p *played) boot() {
+	p.boots++
+	p.wantsReboot = false
+	p.inUse = p.files()
+	p.write("/proc/1/stat", fmt.Sprintf("1 (a) b) S 0 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 %d 9 10", 1000+p.boots))
+}
+
+func (p *played) call(call string) error {
+	p.calls = append(p.calls, call)
+	if err := p.fails(call); err != nil {
+		return err
+	}
+	switch verb, _, _ := strings.Cut(call, " "); verb {
+	case "restart":
+		p.inUse = p.files()
+	case "reboot":
+		p.wantsReboot = true
+	}
+	return nil
+}
+
+func (p *played) HasUnit(_ context.Context, unit string) (bool, error) {
+	return unit == "a.service", nil
+}
+
+func (p *played) ReloadUnitFiles(context.Context) error { return p.call("reload files") }
+
+func (p *played) Restart(_ context.Context, unit string) error { return p.call("restart " + unit) }
+
+func (p *played) Reload(_ context.Context, unit string) error { return p.call("reload " + unit) }
+func (p *played) Reboot(context.Context) error                { return p.call("reboot") }
+
+// open returns the machine as a new process sees it.
+func (p *played) open(options tree.Options) (*machine.Machine, *host.Host) {
+	p.t.Helper()
+	options.Sync = func(*os.File) error { return nil }
+	h, err := host.Open(p.root, host.Options{Tree: options})
+	require.NoError(p.t, err)
+	p.t.Cleanup(func() { assert.NoError(p.t, h.Close()) })
+	return machine.New(h, machine.Options{Init: p}), h
+}
+
+func (p *played) pending() (host.Change, bool) {
+	p.t.Helper()
+	_, h := p.open(tree.Options{})
+	change, pending, err := h.Pending()
+	require.NoError(p.t, err)
+	return change, pending
+}
+
+var (
+	reboot   = []disruption.Action{{Type: operatorv1.RebootStatusAction}}
+	services = []disruption.Action{
+		{Type: operatorv1.DrainStatusAction},
+		{Type: operatorv1.DaemonReloadStatusAction},
+		{Type: operatorv1.RestartStatusAction, Restart: &operatorv1.RestartService{ServiceName: "a.service"}},
+		{Type: operatorv1.ReloadStatusAction, Reload: &operatorv1.ReloadService{ServiceName: "b.service"}},
+	}
+	content = config.Content{Files: []config.File{
+		{Path: "/etc/changed", Mode: 0o600, Data: []byte("new")}, {Path: "/etc/created", Mode: 0o600, Data: []byte("new")},
+	}}
+)
+
+const (
+	before = "of the host, -"
+	after  = "new, new"
+)
+
+func TestActionsFollowTheFilesInTheirOrder(t *testing.T) {
+	p := play(t)
+	m, h := p.open(tree.Options{})
+	require.NoError(t, m.Apply(t.Context(), "new", content, services))
+	assert.Equal(t, []string{"reload files", "restart a.service", "reload b.service"}, p.calls)
+	assert.Equal(t, after, p.inUse)
+	require.NoError(t, h.Confirm("new"))
+
+	p.calls = nil
+	require.NoError(t, m.Apply(t.Context(), "empty", config.Content{}, []disruption.Action{{Type: operatorv1.NoneStatusAction}}))
+	assert.Empty(t, p.calls)
+}
+
+func TestFailedServiceUndoesTheChange(t *testing.T) {
+	p := play(t)
+	p.fails = func(call string) error {
+		if call == "reload b.service" && p.files() == after {
+			return errors.New("exit code 1")
+		}
+		return nil
+	}
+	m, _ := p.open(tree.Options{})
+	require.EqualError(t, m.Apply(t.Context(), "new", content, services), "applying new: exit code 1")
+	assert.Equal(t, before, p.files())
+	assert.Equal(t, before, p.inUse, "the services use the restored files")
+	assert.Len(t, p.calls, 6)
+	_, pending := p.pending()
+	assert.False(t, pending)
+}
+
+func TestServiceThatStaysBrokenLeavesTheChangePending(t *testing.T) {
+	p := play(t)
+	broken := errors.New("exit code 1")
+	p.fails = func(string) error { return broken }
+	m, _ := p.open(tree.Options{})
+	require.ErrorIs(t, m.Apply(t.Context(), "new", content, services), host.ErrNotUndone)
+	assert.Equal(t, before, p.files())
+	require.ErrorIs(t, m.Resume(t.Context()), host.ErrUndoing)
+
+	broken = nil
+	require.NoError(t, m.Undo(t.Context()))
+	assert.Equal(t, before, p.inUse)
+	_, pending := p.pending()
+	assert.False(t, pending)
+}
+
+// TestEndOfTheProcessDoesNotUndoTheChange ends the process during an action. The next process repeats the actions.
+func TestEndOfTheProcessDoesNotUndoTheChange(t *testing.T) {
+	p := play(t)
+	ctx, end := context.WithCancel(t.Context())
+	p.fails = func(string) error { end(); return ctx.Err() }
+	m, _ := p.open(tree.Options{})
+	require.ErrorIs(t, m.Apply(ctx, "new", content, services), context.Canceled)
+	assert.Equal(t, after, p.files())
+
+	p.fails = func(string) error { return nil }
+	m, h := p.open(tree.Options{})
+	require.NoError(t, m.Resume(t.Context()))
+	assert.Equal(t, after, p.inUse)
+	require.NoError(t, h.Confirm("new"))
+}
+
+func TestRebootCompletesAChange(t *testing.T) {
+	p := play(t)
+	m, h := p.open(tree.Options{})
+	require.ErrorIs(t, m.Apply(t.Context(), "new", content, reboot), machine.ErrRebooting)
+	require.ErrorIs(t, m.Resume(t.Context()), machine.ErrRebooting, "the same boot requests it again")
+	assert.Equal(t, []string{"reboot", "reboot"}, p.calls)
+	p.boot()
+	p.write("/etc/created", "changed by a service")
+	require.ErrorIs(t, m.Resume(t.Context()), machine.ErrDiffers)
+	p.write("/etc/created", "new")
+	require.NoError(t, m.Resume(t.Context()))
+	require.NoError(t, h.Confirm("new"))
+	assert.Len(t, p.calls, 2)
+}
+
+func TestUndoRebootsOnlyAMachineThatHasBootedWithTheChange(t *testing.T) {
+	p := play(t)
+	m, _ := p.open(tree.Options{})
+	require.ErrorIs(t, m.Apply(t.Context(), "new", content, reboot), machine.ErrRebooting)
+	require.NoError(t, m.Undo(t.Context()))
+	assert.Equal(t, []string{"reboot"}, p.calls)
+
+	require.ErrorIs(t, m.Apply(t.Context(), "new", content, reboot), machine.ErrRebooting)
+	p.boot()
+	require.ErrorIs(t, m.Undo(t.Context()), machine.ErrRebooting)
+	assert.Equal(t, before, p.files())
+	require.ErrorIs(t, m.Undo(t.Context()), machine.ErrRebooting, "the same boot requests it again")
+	require.ErrorIs(t, m.Resume(t.Context()), host.ErrUndoing)
+	p.boot()
+	require.NoError(t, m.Undo(t.Context()))
+	_, pending := p.pending()
+	assert.False(t, pending)
+	assert.Len(t, p.calls, 4)
+}
+
+// TestMachineUsesTheFilesThatItHas interrupts a change, its continuation and its undo at each operation, with and without a loss of power. In the
+// end, the machine has booted with its files, or its services have restarted with them.
+func TestMachineUsesTheFilesThatItHas(t *testing.T) {
+	type death struct{}
+	continued := func(ctx context.Context, m *machine.Machine) error {
+		err := m.Resume(ctx)
+		if errors.Is(err, host.ErrUndoing) {
+			err = m.Undo(ctx)
+		}
+		return err
+	}
+	undone := func(ctx context.Context, m *machine.Machine) error { return m.Undo(ctx) }
+	for _, test := range []struct {
+		name    string
+		actions []disruption.Action
+		recover func(context.Context, *machine.Machine) error
+	}{
+		{"services, continued", services, continued},
+		{"services, undone", services, undone},
+		{"reboot, continued", reboot, continued},
+		{"reboot, undone", reboot, undone},
+	} {
+		for _, losesPower := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, loss of power %v", test.name, losesPower), func(t *testing.T) {
+				for first := 0; ; first += stride() {
+					p := play(t)
+					// interrupted runs an action that dies before an operation. It reports whether the action has died.
+					interrupted := func(operation int, action func(*machine.Machine) error) (hasDied bool) {
+						defer func() {
+							if r := recover(); r != nil {
+								require.IsType(t, death{}, r)
+								hasDied = true
+								if losesPower {
+									p.boot()
+								}
+							}
+						}()
+						m, _ := p.open(tree.Options{Step: func(string, string) error {
+							if operation--; operation < 0 {
+								panic(death{})
+							}
+							return nil
+						}})
+						for err := action(m); err != nil; err = test.recover(t.Context(), m) {
+							require.ErrorIs(t, err, machine.ErrRebooting)
+							require.True(t, p.wantsReboot)
+							p.boot()
+						}
+						return false
+					}
+					hasDied := interrupted(first, func(m *machine.Machine) error { return m.Apply(t.Context(), "new", content, test.actions) })
+					// The second interruption is at another operation each time.
+					interrupted(first%13, func(m *machine.Machine) error { return test.recover(t.Context(), m) })
+					interrupted(1_000_000, func(m *machine.Machine) error { return test.recover(t.Context(), m) })
+					require.Contains(t, []string{before, after}, p.files(), first)
+					require.Equal(t, p.files(), p.inUse, first)
+					if change, pending := p.pending(); pending {
+						require.Equal(t, host.Applied, change.Phase, first)
+						require.Equal(t, after, p.files(), first)
+					} else {
+						require.Equal(t, before, p.files(), first)
+					}
+					if !hasDied {
+						assert.Greater(t, first, 20)
+						return
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestFolderHasNoActions(t *testing.T) {
+	root := t.TempDir()
+	h, err := host.Open(root, host.Options{})
+	require.NoError(t, err)
+	defer h.Close()
+	m := machine.New(h, machine.Options{})
+	lacks, err := m.LacksUnit(t.Context(), "crio.service")
+	require.NoError(t, err)
+	assert.False(t, lacks)
+	require.NoError(t, m.Apply(t.Context(), "new", content, reboot))
+	require.NoError(t, h.Confirm("new"))
+}

@@ -1,0 +1,122 @@
+//go:build linux
+
+// Package systemd controls the units of a host. It takes the socket on which systemd accepts calls from root, so neither a message bus nor
+// systemctl is necessary. Each call has its own connection, because systemd closes connections when it is updated. Linux only.
+package systemd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+
+	"github.com/coreos/go-systemd/v22/dbus"
+	godbus "github.com/godbus/dbus/v5"
+)
+
+// Socket is the path of systemd's socket below the host's root.
+const Socket = "run/systemd/private"
+
+// Manager is the systemd of a host.
+type Manager struct{ socket string }
+
+// New returns the systemd behind a socket. It does not connect.
+func New(socket string) *Manager { return &Manager{socket} }
+
+// HasUnit reports whether systemd finds the file of a unit. A masked unit has none.
+func (m *Manager) HasUnit(ctx context.Context, unit string) (bool, error) {
+	var state string
+	err := m.call(ctx, func(c *dbus.Conn) error {
+		property, err := c.GetUnitPropertyContext(ctx, unit, "LoadState")
+		if err == nil {
+			state, _ = property.Value.Value().(string)
+		}
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("finding unit %s: %w", unit, err)
+	}
+	return state != "not-found" && state != "masked", nil
+}
+
+// ReloadUnitFiles makes systemd read all files of units again.
+func (m *Manager) ReloadUnitFiles(ctx context.Context) error {
+	err := m.call(ctx, func(c *dbus.Conn) error { return c.ReloadContext(ctx) })
+	if err != nil {
+		return fmt.Errorf("reloading the files of units: %w", err)
+	}
+	return nil
+}
+
+// Restart restarts a unit, or starts it, and waits until it has started.
+func (m *Manager) Restart(ctx context.Context, unit string) error {
+	return m.job(ctx, "restarting", unit, (*dbus.Conn).RestartUnitContext)
+}
+
+// Reload makes a running unit reload its configuration, and waits for the result.
+func (m *Manager) Reload(ctx context.Context, unit string) error {
+	return m.job(ctx, "reloading", unit, (*dbus.Conn).ReloadUnitContext)
+}
+
+// Reboot begins to shut down all services, and then reboots the host. It does not wait. logind is not necessary.
+func (m *Manager) Reboot(ctx context.Context) error {
+	err := m.call(ctx, func(c *dbus.Conn) error {
+		_, err := c.StartUnitContext(ctx, "reboot.target", "replace-irreversibly", nil)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("rebooting: %w", err)
+	}
+	return nil
+}
+
+// job starts a job and waits for its result.
+func (m *Manager) job(ctx context.Context, action, unit string,
+	start func(*dbus.Conn, context.Context, string, string, chan<- string) (int, error),
+) error {
+	err := m.call(ctx, func(c *dbus.Conn) error {
+		results := make(chan string, 1)
+		if _, err := start(c, ctx, unit, "replace", results); err != nil {
+			return err
+		}
+		select {
+		case result := <-results:
+			if result != "done" {
+				return fmt.Errorf("systemd reports the result %q", result)
+			}
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("%s unit %s: %w", action, unit, err)
+	}
+	return nil
+}
+
+func (m *Manager) call(ctx context.Context, do func(*dbus.Conn) error) error {
+	c, err := dbus.NewConnection(func() (*godbus.Conn, error) { return m.dial(ctx) })
+	if err != nil {
+		return fmt.Errorf("connecting to systemd at %s: %w", m.socket, err)
+	}
+	defer c.Close()
+	return do(c)
+}
+
+func (m *Manager) dial(ctx context.Context) (*godbus.Conn, error) {
+	conn, err := godbus.Dial("unix:path="+godbus.EscapeBusAddressValue(m.socket), godbus.WithContext(ctx))
+	if err != nil {
+		return nil, err
+	}
+	if err := conn.Auth([]godbus.Auth{godbus.AuthExternal(strconv.Itoa(os.Getuid()))}); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	// systemd sends the results of jobs only to connections that it has accepted, so wait for that.
+	ping := conn.Object("org.freedesktop.systemd1", "/org/freedesktop/systemd1").CallWithContext(ctx, "org.freedesktop.DBus.Peer.Ping", 0)
+	if ping.Err != nil {
+		return nil, errors.Join(ping.Err, conn.Close())
+	}
+	return conn, nil
+}
