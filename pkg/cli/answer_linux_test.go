@@ -1,7 +1,6 @@
 package cli_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -15,7 +14,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/cli/command"
 )
 
-// answer runs cvo on a terminal on which a user has typed a text.
+// answer runs cvo on a terminal on which a user has typed a text. With an empty text, the user interrupts the question.
 func answer(ctx context.Context, t *testing.T, text string, args ...string) (stderr string, err error) {
 	t.Helper()
 	user, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
@@ -29,8 +28,14 @@ func answer(ctx context.Context, t *testing.T, text string, args ...string) (std
 	defer in.Close()
 	_, err = user.WriteString(text)
 	require.NoError(t, err)
-	var errs bytes.Buffer
-	cmd := cli.New(command.Streams{In: in, Out: io.Discard, Err: &errs})
+	ctx, interrupt := context.WithCancel(ctx)
+	defer interrupt()
+	errs := &interrupting{at: "Type yes to continue: ", interrupt: func() {
+		if text == "" {
+			interrupt()
+		}
+	}}
+	cmd := cli.New(command.Streams{In: in, Out: io.Discard, Err: errs})
 	cmd.SetArgs(args)
 	err = cmd.ExecuteContext(ctx)
 	return errs.String(), err

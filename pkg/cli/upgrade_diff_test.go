@@ -366,4 +366,15 @@ func TestUpgradeDiffPreviewsARelease(t *testing.T) {
 		_, _, err := diff(running.Pullspec, "--name", "another")
 		require.ErrorContains(t, err, `this cluster has no ClusterVersion "another"`)
 	})
+	t.Run("it names the trust of the operator if the running release is unreadable", func(t *testing.T) {
+		cv := &configv1.ClusterVersion{ObjectMeta: metav1.ObjectMeta{Name: "version"}}
+		require.NoError(t, d.client.Get(t.Context(), client.ObjectKeyFromObject(cv), cv))
+		cv.Status.Desired.Image = "127.0.0.1:1/platform/release@" + string(running.Digest)
+		require.NoError(t, d.client.Status().Update(t.Context(), cv))
+		_, _, err := diff(target.ByDigest())
+		require.ErrorContains(t, err, "reading the keys of the running release: ")
+		require.ErrorContains(t, err, "registry 127.0.0.1:1 cannot be reached")
+		require.ErrorContains(t, err, ": if the operator was started with --trust, use the same file here: with another, the result differs from the operator's")
+		assert.Equal(t, command.ExitFailed, command.ExitCode(err))
+	})
 }

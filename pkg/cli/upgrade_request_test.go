@@ -423,6 +423,15 @@ func TestUpgradeWritesTheRequest(t *testing.T) {
 			spec: `{"desiredUpdate":{"architecture":"","force":false,"image":"` + rel("3") + `","version":"4.14.3"}}`,
 		},
 		{
+			name: "omits an empty reason", args: []string{"--to=4.14.3", "--allow-upgrade-with-warnings"},
+			change: func(cv *configv1.ClusterVersion) {
+				clusterversions.Set(cv, configv1.OperatorProgressing, configv1.ConditionTrue, "", "Working towards 4.14.2")
+			},
+			out:  "Requested update to 4.14.3\n",
+			errs: []string{"warning: --allow-upgrade-with-warnings is bypassing: the cluster is already upgrading:\n\n  Message: Working towards 4.14.2\n"},
+			spec: `{"desiredUpdate":{"architecture":"","force":false,"image":"` + rel("3") + `","version":"4.14.3"}}`,
+		},
+		{
 			name: "ignores slow operators, and conditions that the cluster checks itself", args: []string{"--to=4.14.3"},
 			change: func(cv *configv1.ClusterVersion) {
 				clusterversions.Set(cv, api.Failing, configv1.ConditionUnknown, "Slow", "")

@@ -53,7 +53,7 @@ func (c *requestCluster) rollsBack(t *testing.T) {
 				}, cv.Status.History[1])
 			},
 			errs: "error: LowDesiredVersion: 4.13.9 is less than the current target 4.14.1 and matches the cluster's previous version, " +
-				"but rollbacks that change major or minor versions are not recommended\n",
+				"but rollbacks that change major or minor versions are not recommended, so the cluster refuses this one\n",
 		},
 		{
 			name: "keeps accepted risks",
@@ -87,7 +87,7 @@ func (c *requestCluster) rollsBack(t *testing.T) {
 				})
 			},
 			errs: "error: LowDesiredVersion: 4.13.9 is less than the current target 4.14.1 and matches the cluster's previous version, " +
-				"but rollbacks that change major or minor versions are not recommended" + allows("4.14.0", clusterversions.Release("", "0").Image),
+				"but rollbacks that change major or minor versions are not recommended, so the cluster refuses this one" + allows("4.14.0", clusterversions.Release("", "0").Image),
 		},
 		{
 			name: "names no release of an install", code: command.ExitRefused,

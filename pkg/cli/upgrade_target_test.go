@@ -23,6 +23,7 @@ func TestUpgradeRejectsContradictoryFlags(t *testing.T) {
 		{"--to-latest " + image, "--to-latest may not be used with --to or --to-image"},
 		{"--to=", "--to has no value"},
 		{"--to-image=", "--to-image has no value"},
+		{"--to=../../x", "--to must be a semantic version (e.g. 4.0.1 or 4.1.0-nightly-20181104): major, minor and patch must be numbers"},
 		{"--to=4.14", "--to must be a semantic version (e.g. 4.0.1 or 4.1.0-nightly-20181104): "},
 		{"--to-image=a/b:c:d", "--to-image must be a valid image pull spec: "},
 		{"--to-image=4.14.3", "--to-image must be a valid image pull spec: no registry or repository specified"},

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/blang/semver/v4"
 	imagev1 "github.com/openshift/api/image/v1"
 	"sigs.k8s.io/yaml"
 
@@ -66,7 +65,7 @@ func ParseMetadata(data []byte) (*Metadata, error) {
 	if m.Version == "" {
 		return nil, fmt.Errorf("%s: version: missing", MetadataFile)
 	}
-	if _, err := semver.Parse(m.Version); err != nil {
+	if _, err := release.ParseVersion(m.Version); err != nil {
 		return nil, fmt.Errorf("%s: version: %q is not a semantic version: %w", MetadataFile, m.Version, err)
 	}
 	return m, nil

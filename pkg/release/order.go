@@ -2,11 +2,22 @@ package release
 
 import (
 	"cmp"
+	"errors"
+	"strconv"
 	"strings"
 
 	"github.com/blang/semver/v4"
 	configv1 "github.com/openshift/api/config/v1"
 )
+
+// ParseVersion is like semver.Parse, but describes an invalid number without the parser's function.
+func ParseVersion(text string) (semver.Version, error) {
+	v, err := semver.Parse(text)
+	if _, ok := errors.AsType[*strconv.NumError](err); ok {
+		err = errors.New("major, minor and patch must be numbers")
+	}
+	return v, err
+}
 
 // CompareVersions orders versions by precedence, lowest first. Versions of equal precedence are ordered as text. Invalid versions come
 // first.

@@ -189,9 +189,15 @@ func (c *Client) SetManagers(ctx context.Context, t Target, resourceVersion stri
 	if err != nil {
 		return nil, err
 	}
-	options := metav1.PatchOptions{FieldManager: api.FieldManager}
-	return metadata(c.on(c.rest.Patch(types.JSONPatchType), t, true).
-		VersionedParams(&options, metav1.ParameterCodec).Body(data).Do(ctx))
+	send := func(r *rest.Request, dryRun ...string) rest.Result {
+		options := metav1.PatchOptions{FieldManager: api.FieldManager, DryRun: dryRun}
+		return r.VersionedParams(&options, metav1.ParameterCodec).Body(data).Do(ctx)
+	}
+	began := time.Now()
+	meta, err := metadata(send(c.on(c.rest.Patch(types.JSONPatchType), t, true)))
+	return meta, c.afterTimeout(began, err, func() error {
+		return send(c.whole(c.rest.Patch(types.JSONPatchType), t, true), metav1.DryRunAll).Error()
+	})
 }
 
 // Replace updates a whole object. It fails with a conflict if the object has another resource version.
@@ -201,8 +207,13 @@ func (c *Client) Replace(ctx context.Context, t Target, object any) (*metav1.Par
 		return nil, err
 	}
 	options := metav1.UpdateOptions{FieldManager: api.FieldManager}
-	return metadata(c.on(c.rest.Put(), t, true).SetHeader("Content-Type", runtime.ContentTypeJSON).
+	began := time.Now()
+	meta, err := metadata(c.on(c.rest.Put(), t, true).SetHeader("Content-Type", runtime.ContentTypeJSON).
 		VersionedParams(&options, metav1.ParameterCodec).Body(data).Do(ctx))
+	return meta, c.afterTimeout(began, err, func() error {
+		_, err := c.DryUpdate(ctx, t, object)
+		return err
+	})
 }
 
 // Delete requests the deletion of the observed object, but not of another object with the same name. With unchanged, it also fails with a
@@ -245,9 +256,13 @@ func (c *Client) PatchStatus(ctx context.Context, t Target, patch map[string]any
 	if err != nil {
 		return err
 	}
-	options := metav1.PatchOptions{FieldManager: api.FieldManager}
-	return c.on(c.rest.Patch(types.MergePatchType), t, true).SubResource("status").
-		VersionedParams(&options, metav1.ParameterCodec).Body(data).Do(ctx).Error()
+	send := func(r *rest.Request, dryRun ...string) error {
+		options := metav1.PatchOptions{FieldManager: api.FieldManager, DryRun: dryRun}
+		return r.SubResource("status").VersionedParams(&options, metav1.ParameterCodec).Body(data).Do(ctx).Error()
+	}
+	began := time.Now()
+	err = send(c.on(c.rest.Patch(types.MergePatchType), t, true))
+	return c.afterTimeout(began, err, func() error { return send(c.whole(c.rest.Patch(types.MergePatchType), t, true), metav1.DryRunAll) })
 }
 
 // on sets the target of a request. named is false for requests to a collection.

@@ -2,10 +2,11 @@ package request
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"strings"
 	"time"
 
+	"golang.org/x/net/http2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -72,7 +73,8 @@ func (c *Client) Object(ctx context.Context, t Target) (*unstructured.Unstructur
 
 // isTimeout reports whether the server ended a request at its time limit. It either says so or aborts the HTTP/2 stream (RFC 9113, section 7).
 func isTimeout(err error) bool {
-	return apierrors.IsTimeout(err) || err != nil && strings.Contains(err.Error(), "INTERNAL_ERROR; received from peer")
+	aborted, ok := errors.AsType[http2.StreamError](err)
+	return apierrors.IsTimeout(err) || ok && aborted.Code == http2.ErrCodeInternal
 }
 
 // maxProbes is the maximum number of dry runs at the same time that look for the cause of a timeout. The API server may be overloaded.

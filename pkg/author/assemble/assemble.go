@@ -127,7 +127,7 @@ func New(opts Options) (*Result, error) {
 // Draft assembles the files of a release without its image. If components have mistakes, it returns their files anyway, together with all
 // errors.
 func Draft(opts Options) (*Result, error) {
-	version, err := semver.Parse(opts.Version)
+	version, err := release.ParseVersion(opts.Version)
 	if err != nil {
 		return nil, err
 	}
@@ -189,12 +189,12 @@ func (r *Result) load() error {
 }
 
 func (o *Options) check() (semver.Version, error) {
-	version, err := semver.Parse(o.Version)
+	version, err := release.ParseVersion(o.Version)
 	if err != nil {
 		return version, fmt.Errorf("release name %q is not a semantic version: %w", o.Version, err)
 	}
 	for _, v := range slices.Concat(o.Previous, o.Next) {
-		if _, err := semver.Parse(v); err != nil {
+		if _, err := release.ParseVersion(v); err != nil {
 			return version, fmt.Errorf("%q in the list of previous or next releases is not a semantic version: %w", v, err)
 		}
 	}

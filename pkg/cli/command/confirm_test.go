@@ -11,7 +11,7 @@ import (
 
 func TestConfirmNeedsATerminal(t *testing.T) {
 	var errs bytes.Buffer
-	err := Confirm(Streams{In: strings.NewReader("yes\n"), Err: &errs}, "remove the\x1b[31m operator", func() error { panic("not asked") })
+	err := Confirm(t.Context(), Streams{In: strings.NewReader("yes\n"), Err: &errs}, "remove the\x1b[31m operator", func() error { panic("not asked") })
 	require.ErrorContains(t, err, "without confirmation: add --yes, because there is no terminal to ask on")
 	assert.NotContains(t, err.Error(), "\x1b")
 	assert.Equal(t, ExitRefused, ExitCode(err))

@@ -130,7 +130,7 @@ func (o *uninstallOptions) run(ctx context.Context, streams command.Streams) err
 	case o.yes:
 		err = explain()
 	default:
-		err = command.Confirm(streams, "remove "+removed(o.removal.Platform)+" from "+cfg.Host, explain)
+		err = command.Confirm(ctx, streams, "remove "+removed(o.removal.Platform)+" from "+cfg.Host, explain)
 	}
 	if err != nil {
 		return err

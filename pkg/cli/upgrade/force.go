@@ -39,6 +39,6 @@ func (o *options) confirmForce(ctx context.Context, streams command.Streams) err
 	case len(insecure) == 0:
 		return nil
 	}
-	return command.Confirm(streams, "skip the signature check although the cluster contacts these registries without TLS, or without checking their certificates: "+
+	return command.Confirm(ctx, streams, "skip the signature check although the cluster contacts these registries without TLS, or without checking their certificates: "+
 		strings.Join(insecure, ", "), nil)
 }

@@ -5,7 +5,6 @@ package upgrade
 import (
 	"context"
 
-	"github.com/blang/semver/v4"
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -19,6 +18,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/cli/upgrade/diff"
 	"github.com/cluster-version/cvo/pkg/cli/upgrade/report"
 	"github.com/cluster-version/cvo/pkg/clusterversion/archive"
+	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/update/request"
 )
 
@@ -211,7 +211,7 @@ func (o *options) validate(flags *pflag.FlagSet) error {
 		}
 	}
 	if o.Version != "" {
-		if _, err := semver.Parse(o.Version); err != nil {
+		if _, err := release.ParseVersion(o.Version); err != nil {
 			return command.Usagef("--to must be a semantic version (e.g. 4.0.1 or 4.1.0-nightly-20181104): %w", err)
 		}
 	}

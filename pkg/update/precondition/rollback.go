@@ -34,7 +34,7 @@ func rollback(in Input) *Objection {
 	case !target.EQ(previous):
 		return low("%s is less than the current target %s, and the only supported rollback is to the cluster's previous version %s (%s)", target, current, previous, image)
 	case target.Major != current.Major || target.Minor != current.Minor:
-		return low("%s is less than the current target %s and matches the cluster's previous version, but rollbacks that change major or minor versions are not recommended", target, current)
+		return low("%s is less than the current target %s and matches the cluster's previous version, but rollbacks that change major or minor versions are not recommended, so the cluster refuses this one", target, current)
 	}
 	return nil
 }

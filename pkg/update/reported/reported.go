@@ -4,7 +4,6 @@ package reported
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -17,9 +16,13 @@ import (
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
-// Because formats a condition's reason and message for output.
+// Because formats a condition's reason and message for output. It omits an empty reason.
 func Because(reason, message string) string {
-	return fmt.Sprintf("  Reason: %s\n  Message: %s", terminal.OneLine(reason), strings.ReplaceAll(message, "\n", "\n  "))
+	text := "  Message: " + strings.ReplaceAll(message, "\n", "\n  ")
+	if reason != "" {
+		text = "  Reason: " + terminal.OneLine(reason) + "\n" + text
+	}
+	return text
 }
 
 // Name returns a release's name for a message.

@@ -29,7 +29,7 @@ func (o *Rollback) Plan(cv *configv1.ClusterVersion, r *Request) error {
 	r.Action, r.failure = "rollback", "Unable to rollback"
 	desired := cv.Status.Desired
 	r.From = endOfRelease(desired)
-	current, err := semver.Parse(desired.Version)
+	current, err := release.ParseVersion(desired.Version)
 	if err != nil {
 		return refuse("invalid ClusterVersion status.desired.version %q: %w", desired.Version, err)
 	}
@@ -38,7 +38,7 @@ func (o *Rollback) Plan(cv *configv1.ClusterVersion, r *Request) error {
 		return refuse("no previous completed version found in ClusterVersion's status.history besides the current %s (%s)%s",
 			desired.Version, desired.Image, alternative(cv, current))
 	}
-	version, err := semver.Parse(previous.Version)
+	version, err := release.ParseVersion(previous.Version)
 	switch {
 	case err != nil:
 		return refuse("previous version %q invalid SemVer: %w", previous.Version, err)
@@ -64,7 +64,7 @@ func alternative(cv *configv1.ClusterVersion, current semver.Version) string {
 	if previous == nil || previous.State == configv1.CompletedUpdate || !reported.HasCompleted(cv.Status.History) || operatorAllowsRollback(cv, previous.Version) != nil {
 		return "" // an install has no release to go back to
 	}
-	if version, err := semver.Parse(previous.Version); err != nil || version.GTE(current) {
+	if version, err := release.ParseVersion(previous.Version); err != nil || version.GTE(current) {
 		return ""
 	}
 	return fmt.Sprintf("\n\nThe cluster allows a rollback to %s, which it has not completed: %s", previous.Version, toImage(cv, previous.Image))

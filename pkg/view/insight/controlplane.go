@@ -95,11 +95,12 @@ func assessControlPlane(in Input) (ControlPlane, []Insight) {
 	completed := in.AsOriginal // oc does not require it
 	if history := cv.Status.History; len(history) > 0 {
 		p.Started = history[0].StartedTime.Time
-		completed = completed || history[0].State == configv1.CompletedUpdate
-		if done := history[0].CompletionTime; history[0].State == configv1.CompletedUpdate && done != nil {
+		isCompleted := history[0].State == configv1.CompletedUpdate
+		completed = completed || isCompleted
+		if done := history[0].CompletionTime; isCompleted && done != nil {
 			end = done.Time
 		}
-		if !finished && len(history) > 1 && history[1].State == configv1.PartialUpdate {
+		if !finished && (!isCompleted || in.AsOriginal) && len(history) > 1 && history[1].State == configv1.PartialUpdate {
 			found = append(found, interrupted(cv.Name, history))
 		}
 	}

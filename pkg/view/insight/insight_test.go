@@ -126,6 +126,18 @@ Duration:        1h
 	assert.Contains(t, text(t, in, insight.Details{}), "Update to 1.2.0 successfully completed at 2026-01-02T12:00:00Z (duration: 1h)\n", "as oc does")
 }
 
+// TestInterruptedUpdateIsReportedDuringTheNextOne has a platform without ClusterOperators, whose next update then completes.
+func TestInterruptedUpdateIsReportedDuringTheNextOne(t *testing.T) {
+	const interrupted = "Previous update to 1.1.0 never completed, last complete update was 1.0.0"
+	in := updating(past("1.2.0", "c", time.Hour, 0), past("1.1.0", "b", 2*time.Hour, 0), past("1.0.0", "a", 10*time.Hour, time.Hour))
+	in.Operators = nil
+	assert.Contains(t, text(t, in, insight.Details{}), interrupted)
+	in.ClusterVersion.Status.History[0] = past("1.2.0", "c", time.Hour, 50*time.Minute)
+	assert.NotContains(t, text(t, in, insight.Details{}), interrupted)
+	in.AsOriginal = true
+	assert.Contains(t, text(t, in, insight.Details{}), interrupted, "as oc does")
+}
+
 func TestEstimateUsesTheDurationOfTheLastUpdate(t *testing.T) {
 	in := updating(past("1.2.0", "c", 4*time.Minute, 0), past("1.1.0", "b", 10*time.Hour, 2*time.Hour), past("1.0.0", "a", 20*time.Hour, 9*time.Hour))
 	a, err := insight.Assess(in)

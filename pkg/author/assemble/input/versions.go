@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/blang/semver/v4"
+	"github.com/cluster-version/cvo/pkg/release"
 )
 
 var versionKeyPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*[a-z0-9]$`)
@@ -25,7 +25,7 @@ func ParseComponentVersions(text string) (map[string]string, error) {
 		if !ok || !versionKeyPattern.MatchString(key) {
 			return nil, fmt.Errorf("component version %q is not key=version (a key has at least two characters: a-z, 0-9 and inner dashes)", pair)
 		}
-		v, err := semver.Parse(value)
+		v, err := release.ParseVersion(value)
 		if err != nil {
 			return nil, fmt.Errorf("component version %q: %w", pair, err)
 		}

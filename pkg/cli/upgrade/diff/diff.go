@@ -356,10 +356,13 @@ func (o *options) verify(
 	verifier, err := images.Verifier(ctx, img, nil)
 	if errors.Is(err, policy.ErrNone) {
 		var running *payload.Payload
-		if running, err = o.running(ctx, c, load); err != nil {
-			return fmt.Errorf("reading the keys of the running release: %w (use --trust for other keys)", err)
+		if running, err = o.running(ctx, c, load); err == nil {
+			verifier, err = images.Verifier(ctx, img, running)
 		}
-		verifier, err = images.Verifier(ctx, img, running)
+		if err != nil {
+			return fmt.Errorf("reading the keys of the running release: %w: if the operator was started with --trust, use the same file here: "+
+				"with another, the result differs from the operator's", err)
+		}
 	}
 	if err != nil {
 		return err

@@ -18,6 +18,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/cli/cluster"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/cli/printing"
+	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/view/collect"
 	"github.com/cluster-version/cvo/pkg/view/insight"
 	"github.com/cluster-version/cvo/pkg/view/recommend"
@@ -90,7 +91,7 @@ func (o *recommendOptions) validate() (*semver.Version, error) {
 	if o.outdated {
 		return nil, &command.UsageError{Err: errors.New("when --version is set, --show-outdated-releases is unnecessary")}
 	}
-	version, err := semver.Parse(o.version)
+	version, err := release.ParseVersion(o.version)
 	if err != nil {
 		return nil, &command.UsageError{Err: fmt.Errorf("cannot parse SemVer target %q: %w", o.version, err)}
 	}
