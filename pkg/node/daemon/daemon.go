@@ -47,7 +47,7 @@ var (
 type Daemon struct {
 	client  client.WithWatch
 	host    *host.Host
-	machine *machine.Machine
+	machine Machine
 	clock   clock.Clock
 	node    string
 	// version is the version of the release that contains the daemon.
@@ -65,6 +65,16 @@ type Daemon struct {
 	nextReport time.Time
 }
 
+// Machine changes the host and reports what it can do, see machine.Machine.
+type Machine interface {
+	Apply(ctx context.Context, name string, content config.Content, actions []disruption.Action) error
+	Resume(ctx context.Context) error
+	Undo(ctx context.Context) error
+	Confirm(ctx context.Context, name string) error
+	LacksUnit(ctx context.Context, unit string) (bool, error)
+	Unsupported(content config.Content) string
+}
+
 // failure is a config that could not be applied, with the number of consecutive attempts.
 type failure struct {
 	config string
@@ -74,7 +84,7 @@ type failure struct {
 }
 
 // New returns the daemon of a node, from the release with a version. c reads from the API server, without a cache.
-func New(c client.WithWatch, h *host.Host, m *machine.Machine, clk clock.Clock, node, version string) *Daemon {
+func New(c client.WithWatch, h *host.Host, m Machine, clk clock.Clock, node, version string) *Daemon {
 	return &Daemon{
 		client: c, host: h, machine: m, clock: clk, node: node, version: version, policies: disruption.Default(),
 	}
@@ -374,7 +384,7 @@ func (d *Daemon) apply(ctx context.Context, name string, content config.Content,
 func (d *Daemon) confirm(ctx context.Context, name string) error {
 	change, _, err := d.host.Pending()
 	if err == nil {
-		err = d.host.Confirm(name)
+		err = d.machine.Confirm(ctx, name)
 	}
 	if err == nil {
 		logr.FromContextOrDiscard(ctx).Info("config applied", "config", name, "paths", pathsOf(change))

@@ -182,6 +182,9 @@ func (m *Machine) Undo(ctx context.Context) error {
 	return m.undone(ctx, m.host.Undo())
 }
 
+// Confirm makes the applied change to the named config current, see host.Confirm.
+func (m *Machine) Confirm(_ context.Context, name string) error { return m.host.Confirm(name) }
+
 // RollBack is like Undo. The host keeps the reason for the daemon.
 func (m *Machine) RollBack(ctx context.Context, reason string) error {
 	return m.undone(ctx, m.host.RollBack(reason))
