@@ -8,11 +8,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
@@ -41,15 +45,11 @@ func TestServiceOfTheHostMakesTheChange(t *testing.T) {
 	const guard = "/etc/systemd/system/" + config.GuardUnit
 	begun, resume := make(chan struct{}, 1), make(chan struct{})
 	reboots := make(chan struct{}, 10)
-	isFirst := true
+	var first sync.Once
 	host := systemd.Play(t, root+"/run/systemd/private", systemd.Options{Job: func(call string, command []string) string {
 		switch call {
 		case "StartTransientUnit cvo-node-apply.service fail":
-			if isFirst {
-				isFirst = false
-				begun <- struct{}{}
-				<-resume
-			}
+			first.Do(func() { begun <- struct{}{}; <-resume })
 			service := exec.Command(root+command[0], append([]string{command[1], "--root", root}, command[2:]...)...)
 			service.Env = append(os.Environ(), processVariable+"=cvo-node")
 			service.Stdout, service.Stderr = t.Output(), t.Output()
@@ -73,12 +73,19 @@ func TestServiceOfTheHostMakesTheChange(t *testing.T) {
 	stop()
 	close(resume)
 	<-reboots
+	stop = s.daemon("n1", "1.0.0")
+	s.eventually(func(c *assert.CollectT) { // the daemon of the same boot reports the reboot, and requests it again
+		m := &mcfgv1.MachineConfigNode{}
+		require.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Name: "n1"}, m))
+		assert.True(c, meta.IsStatusConditionPresentAndEqual(m.Status.Conditions, "RebootedNode", metav1.ConditionUnknown))
+	})
 	n := &corev1.Node{}
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: "n1"}, n))
 	assert.Empty(t, n.Annotations[api.CurrentConfigAnnotation])
 	assert.FileExists(t, root+"/etc/motd")
 	assert.FileExists(t, root+guard)
 
+	stop()
 	boot(t, root, 2)
 	s.daemon("n1", "1.0.0")
 	s.updated("")
@@ -87,5 +94,4 @@ func TestServiceOfTheHostMakesTheChange(t *testing.T) {
 		"StartTransientUnit cvo-node-apply.service fail", "Reload", "RestartUnit cvo-node-guard.service replace",
 		"StartUnit reboot.target replace-irreversibly",
 	}, host.Calls()[:4])
-	assert.Len(t, reboots, 0)
 }

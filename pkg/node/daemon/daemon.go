@@ -108,7 +108,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	var latest state
 	node := watch.NewSingle(reader[*corev1.NodeList]{d.client, func() *corev1.NodeList { return &corev1.NodeList{} }}, &corev1.Node{}, d.node,
 		watch.OnState(func(n *corev1.Node) { changes.Record(func() { latest.node.Observe(n) }) }))
-	machine := watch.NewSingle(reader[*mcfgv1.MachineConfigNodeList]{d.client, func() *mcfgv1.MachineConfigNodeList { return &mcfgv1.MachineConfigNodeList{} }},
+	machineNode := watch.NewSingle(reader[*mcfgv1.MachineConfigNodeList]{d.client, func() *mcfgv1.MachineConfigNodeList { return &mcfgv1.MachineConfigNodeList{} }},
 		&mcfgv1.MachineConfigNode{}, d.node,
 		watch.OnState(func(m *mcfgv1.MachineConfigNode) { changes.Record(func() { latest.machine.Observe(m) }) }))
 	settings := watch.NewSingle(reader[*operatorv1.MachineConfigurationList]{d.client, func() *operatorv1.MachineConfigurationList { return &operatorv1.MachineConfigurationList{} }},
@@ -117,7 +117,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	ctx = logr.NewContext(ctx, logr.FromContextOrDiscard(ctx).WithValues("node", d.node))
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		watch.Run(ctx, func() { changes.Record(func() { latest.hasSynced = true }) }, node, machine, settings)
+		watch.Run(ctx, func() { changes.Record(func() { latest.hasSynced = true }) }, node, machineNode, settings)
 		return nil
 	})
 	group.Go(func() error {
@@ -141,11 +141,19 @@ func (d *Daemon) Run(ctx context.Context) error {
 			}
 			stageAgain, err := d.stage(ctx, seen.machine.Object)
 			stageAgain = stagings.after(ctx, "staging failed", err, stageAgain)
-			reported, reportAgain := d.tryReport(ctx, seen)
-			if reported != nil {
-				changes.Locked(func() { latest.machine.Wrote(seen.machine, reported) })
+			report := func() (again time.Duration) {
+				reported, again := d.tryReport(ctx, seen)
+				if reported != nil {
+					changes.Locked(func() { latest.machine.Wrote(seen.machine, reported) })
+					seen.machine.Object = reported
+				}
+				return again
 			}
+			reportAgain := report()
 			written, after, err := d.step(ctx, seen.node.Object)
+			if errors.Is(err, machine.ErrRebooting) {
+				err, reportAgain = nil, report() // there may be no later step in this boot
+			}
 			if written != nil {
 				changes.Record(func() { latest.node.Wrote(seen.node, written) })
 			}
@@ -182,7 +190,7 @@ func (r *retry) after(ctx context.Context, message string, err error, usual time
 	return after
 }
 
-// step makes one step toward the desired config. written is the Node if the step has changed it. after is the time until the next step; 0
+// step makes one step toward the desired config. Its error is machine.ErrRebooting if the machine reboots. written is the Node if the step has changed it. after is the time until the next step; 0
 // if only a change of the Node requires one.
 func (d *Daemon) step(ctx context.Context, n *corev1.Node) (written *corev1.Node, after time.Duration, err error) {
 	if n.Annotations[api.NodeStateAnnotation] != "" && n.Annotations[api.DaemonReleaseAnnotation] != d.version {
@@ -197,7 +205,7 @@ func (d *Daemon) step(ctx context.Context, n *corev1.Node) (written *corev1.Node
 	if pending {
 		switch err := d.end(ctx, change, desired); {
 		case errors.Is(err, machine.ErrRebooting):
-			return nil, requestRetry.Max, nil
+			return nil, requestRetry.Max, err
 		case errors.Is(err, host.ErrBusy):
 			return nil, 0, err
 		case err != nil:
@@ -318,7 +326,7 @@ func (d *Daemon) update(ctx context.Context, n *corev1.Node, current host.Config
 	}
 	if err := d.apply(ctx, desired, content, decision.Actions); errors.Is(err, machine.ErrRebooting) {
 		logr.FromContextOrDiscard(ctx).Info("rebooting", "config", desired)
-		return nil, requestRetry.Max, nil
+		return nil, requestRetry.Max, err
 	} else if errors.Is(err, host.ErrBusy) {
 		return nil, 0, err
 	} else if err != nil {
