@@ -29,7 +29,7 @@ const (
 
 // Options of a played systemd. The zero value has no unit, and each job succeeds.
 type Options struct {
-	// Units contains the LoadState of each unit. Others are not found.
+	// Units contains the state of each unit: its LoadState, or "failed", which is the ActiveState of a loaded unit. Others are not found.
 	Units map[string]string
 	// Job returns the result of a job, such as "failed"; empty for a job that never ends. call is "StartUnit a.service replace", for example. command
 	// is that of a transient unit. Default: "done" at once.
@@ -127,6 +127,12 @@ func (s *Systemd) answer(conn net.Conn, call *dbus.Message) {
 			if strings.HasSuffix(string(path), "/"+strings.NewReplacer(".", "_2e", "-", "_2d").Replace(unit)) {
 				state = loaded
 			}
+		}
+		switch property := call.Body[1]; {
+		case property == "LoadState" && state == "failed":
+			state = "loaded"
+		case property == "ActiveState" && state != "failed":
+			state = "active"
 		}
 		s.reply(conn, call, dbus.MakeVariant(state))
 	case "StartUnit", "RestartUnit", "ReloadUnit", "StartTransientUnit":

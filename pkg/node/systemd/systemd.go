@@ -26,18 +26,28 @@ func New(socket string) *Manager { return &Manager{socket} }
 
 // HasUnit reports whether systemd finds the file of a unit. A masked unit has none.
 func (m *Manager) HasUnit(ctx context.Context, unit string) (bool, error) {
-	var state string
-	err := m.call(ctx, func(c *dbus.Conn) error {
-		property, err := c.GetUnitPropertyContext(ctx, unit, "LoadState")
+	state, err := m.property(ctx, unit, "LoadState")
+	return err == nil && state != "not-found" && state != "masked", err
+}
+
+// HasFailed reports whether a unit has failed. A unit that starts or restarts has not.
+func (m *Manager) HasFailed(ctx context.Context, unit string) (bool, error) {
+	state, err := m.property(ctx, unit, "ActiveState")
+	return state == "failed", err
+}
+
+func (m *Manager) property(ctx context.Context, unit, name string) (value string, err error) {
+	err = m.call(ctx, func(c *dbus.Conn) error {
+		property, err := c.GetUnitPropertyContext(ctx, unit, name)
 		if err == nil {
-			state, _ = property.Value.Value().(string)
+			value, _ = property.Value.Value().(string)
 		}
 		return err
 	})
 	if err != nil {
-		return false, fmt.Errorf("finding unit %s: %w", unit, err)
+		return "", fmt.Errorf("finding unit %s: %w", unit, err)
 	}
-	return state != "not-found" && state != "masked", nil
+	return value, nil
 }
 
 // ReloadUnitFiles makes systemd read all files of units again.

@@ -47,6 +47,18 @@ func TestHasUnitReadsTheLoadState(t *testing.T) {
 	}
 }
 
+func TestHasFailedReadsTheActiveState(t *testing.T) {
+	m, _ := play(t, played.Options{Units: map[string]string{"a.service": "failed", "b.service": "loaded"}})
+	for unit, want := range map[string]bool{"a.service": true, "b.service": false, "c.service": false} {
+		failed, err := m.HasFailed(t.Context(), unit)
+		require.NoError(t, err)
+		assert.Equal(t, want, failed, unit)
+	}
+	has, err := m.HasUnit(t.Context(), "a.service")
+	require.NoError(t, err)
+	assert.True(t, has)
+}
+
 func TestJobEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	m, _ := play(t, played.Options{Job: func(string, []string) string { cancel(); return "" }})
