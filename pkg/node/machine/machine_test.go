@@ -113,6 +113,7 @@ func (p *played) HasUnit(_ context.Context, unit string) (bool, error) {
 }
 
 func (p *played) HasFailed(_ context.Context, unit string) (bool, error) {
+	assert.NotContains(p.t, unit, "@.", "systemd rejects the name of a template")
 	return unit == "failed.service", nil
 }
 func (p *played) ReloadUnitFiles(context.Context) error { return p.call("reload files") }
@@ -330,7 +331,7 @@ func TestMachineUsesTheFilesThatItHas(t *testing.T) {
 func TestOnlyUnitsOfTheChangeCanFailIt(t *testing.T) {
 	p := play(t)
 	m, h := p.open(tree.Options{})
-	units := config.Content{Units: []config.Unit{{Name: "a.service", Contents: "[Unit]"}, {Name: "failed.service", Contents: "[Unit]"}}}
+	units := config.Content{Units: []config.Unit{{Name: "a@.service", Contents: "[Unit]"}, {Name: "failed.service", Contents: "[Unit]"}}}
 	failed := func(name string, content config.Content) string {
 		t.Helper()
 		require.NoError(t, m.Apply(t.Context(), name, content, nil))
