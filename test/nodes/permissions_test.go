@@ -501,7 +501,7 @@ func TestGuardPrecedesRoles(t *testing.T) {
 
 // TestPodsExceedThePodSecurityStandardsOnlyWhereTheyMust asks the API server what the standards forbid in the pods.
 func TestPodsExceedThePodSecurityStandardsOnlyWhereTheyMust(t *testing.T) {
-	s := start(t)
+	s := prepare(t)
 	namespace := func(level string) string {
 		n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: level + "-", Labels: map[string]string{
 			"pod-security.kubernetes.io/enforce": level, "pod-security.kubernetes.io/enforce-version": "latest",

@@ -33,7 +33,7 @@ configs, chooses nodes and drains them. A daemon on each node changes the host.`
 	root.SetOut(streams.Out)
 	root.SetErr(streams.Err)
 	root.SetFlagErrorFunc(command.FlagError)
-	root.AddCommand(newControllerCmd(streams), newDaemonCmd(streams), newGuardCmd(streams))
+	root.AddCommand(newControllerCmd(streams), newDaemonCmd(streams), newApplyCmd(streams), newGuardCmd(streams))
 	return root
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
@@ -48,6 +49,16 @@ each change safe: after a crash, the next process continues or undoes it.`,
 	return cmd
 }
 
+// daemonMachine returns the machine that the daemon changes. A host below another root is mounted into the daemon's container.
+func (o *daemonOptions) daemonMachine(h *host.Host) (daemon.Machine, error) {
+	if boot, err := h.Boot(); err != nil {
+		return nil, err
+	} else if boot == "" || filepath.Clean(o.root) == "/" {
+		return o.machine(h)
+	}
+	return o.remote(h)
+}
+
 func (o *daemonOptions) run(ctx context.Context, streams command.Streams) error {
 	if o.node == "" {
 		return &command.UsageError{Err: errors.New("--node is missing: set it to the name of the Node")}
@@ -73,7 +84,7 @@ func (o *daemonOptions) run(ctx context.Context, streams command.Streams) error 
 		return err
 	}
 	defer h.Close()
-	m, err := o.machine(h)
+	m, err := o.daemonMachine(h)
 	if err != nil {
 		return err
 	}

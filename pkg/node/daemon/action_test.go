@@ -23,6 +23,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/node/disruption"
 	"github.com/cluster-version/cvo/pkg/node/host"
 	"github.com/cluster-version/cvo/pkg/node/machine"
+	"github.com/cluster-version/cvo/pkg/node/progress"
 )
 
 // initSystem records its calls. Each fails with err.
@@ -36,8 +37,9 @@ func (i *initSystem) call(call string) error {
 	return i.err
 }
 
-func (i *initSystem) HasUnit(context.Context, string) (bool, error) { return i.err == nil, i.err }
-func (i *initSystem) ReloadUnitFiles(context.Context) error         { return i.call("reload files") }
+func (i *initSystem) HasUnit(context.Context, string) (bool, error)   { return i.err == nil, i.err }
+func (i *initSystem) HasFailed(context.Context, string) (bool, error) { return false, nil }
+func (i *initSystem) ReloadUnitFiles(context.Context) error           { return i.call("reload files") }
 
 func (i *initSystem) Restart(_ context.Context, unit string) error { return i.call("restart " + unit) }
 
@@ -85,7 +87,10 @@ func TestNodeBecomesCurrentAfterItsReboot(t *testing.T) {
 	for range 2 { // the daemon may be restarted before the reboot
 		d := process(t, s, root, init)
 		_, after, err := d.step(t.Context(), drained)
+		require.ErrorIs(t, err, machine.ErrRebooting)
+		p, err := d.progress(drained)
 		require.NoError(t, err)
+		assert.Equal(t, progress.Rebooting, p.Step)
 		assert.Equal(t, requestRetry.Max, after)
 		current, err := d.host.Current()
 		require.NoError(t, err)
@@ -141,7 +146,7 @@ func TestOnlyAnotherTargetFollowsARollBack(t *testing.T) {
 		api.DesiredConfigAnnotation: name, api.DesiredDrainAnnotation: "drain-" + name, api.AppliedDrainAnnotation: "drain-" + name,
 	})
 	_, _, err := d.step(t.Context(), drained)
-	require.NoError(t, err)
+	require.ErrorIs(t, err, machine.ErrRebooting)
 	require.NoError(t, d.host.RollBack("a check failed: kubelet")) // before the reboot, so none follows
 
 	n := drained
@@ -164,7 +169,7 @@ func TestOnlyAnotherTargetFollowsARollBack(t *testing.T) {
 	assert.Equal(t, api.NodeDone, written.Annotations[api.NodeStateAnnotation])
 	init.calls = nil
 	_, _, err = d.step(t.Context(), drained)
-	require.NoError(t, err)
+	require.ErrorIs(t, err, machine.ErrRebooting)
 	assert.Equal(t, []string{"reboot"}, init.calls, "the same config is a new target now")
 }
 

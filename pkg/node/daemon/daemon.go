@@ -47,7 +47,7 @@ var (
 type Daemon struct {
 	client  client.WithWatch
 	host    *host.Host
-	machine *machine.Machine
+	machine Machine
 	clock   clock.Clock
 	node    string
 	// version is the version of the release that contains the daemon.
@@ -65,6 +65,16 @@ type Daemon struct {
 	nextReport time.Time
 }
 
+// Machine changes the host and reports what it can do, see machine.Machine.
+type Machine interface {
+	Apply(ctx context.Context, name string, content config.Content, actions []disruption.Action) error
+	Resume(ctx context.Context) error
+	Undo(ctx context.Context) error
+	Confirm(ctx context.Context, name string) error
+	LacksUnit(ctx context.Context, unit string) (bool, error)
+	Unsupported(content config.Content) string
+}
+
 // failure is a config that could not be applied, with the number of consecutive attempts.
 type failure struct {
 	config string
@@ -74,7 +84,7 @@ type failure struct {
 }
 
 // New returns the daemon of a node, from the release with a version. c reads from the API server, without a cache.
-func New(c client.WithWatch, h *host.Host, m *machine.Machine, clk clock.Clock, node, version string) *Daemon {
+func New(c client.WithWatch, h *host.Host, m Machine, clk clock.Clock, node, version string) *Daemon {
 	return &Daemon{
 		client: c, host: h, machine: m, clock: clk, node: node, version: version, policies: disruption.Default(),
 	}
@@ -98,7 +108,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	var latest state
 	node := watch.NewSingle(reader[*corev1.NodeList]{d.client, func() *corev1.NodeList { return &corev1.NodeList{} }}, &corev1.Node{}, d.node,
 		watch.OnState(func(n *corev1.Node) { changes.Record(func() { latest.node.Observe(n) }) }))
-	machine := watch.NewSingle(reader[*mcfgv1.MachineConfigNodeList]{d.client, func() *mcfgv1.MachineConfigNodeList { return &mcfgv1.MachineConfigNodeList{} }},
+	machineNode := watch.NewSingle(reader[*mcfgv1.MachineConfigNodeList]{d.client, func() *mcfgv1.MachineConfigNodeList { return &mcfgv1.MachineConfigNodeList{} }},
 		&mcfgv1.MachineConfigNode{}, d.node,
 		watch.OnState(func(m *mcfgv1.MachineConfigNode) { changes.Record(func() { latest.machine.Observe(m) }) }))
 	settings := watch.NewSingle(reader[*operatorv1.MachineConfigurationList]{d.client, func() *operatorv1.MachineConfigurationList { return &operatorv1.MachineConfigurationList{} }},
@@ -107,7 +117,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	ctx = logr.NewContext(ctx, logr.FromContextOrDiscard(ctx).WithValues("node", d.node))
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		watch.Run(ctx, func() { changes.Record(func() { latest.hasSynced = true }) }, node, machine, settings)
+		watch.Run(ctx, func() { changes.Record(func() { latest.hasSynced = true }) }, node, machineNode, settings)
 		return nil
 	})
 	group.Go(func() error {
@@ -131,11 +141,19 @@ func (d *Daemon) Run(ctx context.Context) error {
 			}
 			stageAgain, err := d.stage(ctx, seen.machine.Object)
 			stageAgain = stagings.after(ctx, "staging failed", err, stageAgain)
-			reported, reportAgain := d.tryReport(ctx, seen)
-			if reported != nil {
-				changes.Locked(func() { latest.machine.Wrote(seen.machine, reported) })
+			report := func() (again time.Duration) {
+				reported, again := d.tryReport(ctx, seen)
+				if reported != nil {
+					changes.Locked(func() { latest.machine.Wrote(seen.machine, reported) })
+					seen.machine.Object = reported
+				}
+				return again
 			}
+			reportAgain := report()
 			written, after, err := d.step(ctx, seen.node.Object)
+			if errors.Is(err, machine.ErrRebooting) {
+				err, reportAgain = nil, report() // there may be no later step in this boot
+			}
 			if written != nil {
 				changes.Record(func() { latest.node.Wrote(seen.node, written) })
 			}
@@ -172,7 +190,7 @@ func (r *retry) after(ctx context.Context, message string, err error, usual time
 	return after
 }
 
-// step makes one step toward the desired config. written is the Node if the step has changed it. after is the time until the next step; 0
+// step makes one step toward the desired config. Its error is machine.ErrRebooting if the machine reboots. written is the Node if the step has changed it. after is the time until the next step; 0
 // if only a change of the Node requires one.
 func (d *Daemon) step(ctx context.Context, n *corev1.Node) (written *corev1.Node, after time.Duration, err error) {
 	if n.Annotations[api.NodeStateAnnotation] != "" && n.Annotations[api.DaemonReleaseAnnotation] != d.version {
@@ -187,7 +205,7 @@ func (d *Daemon) step(ctx context.Context, n *corev1.Node) (written *corev1.Node
 	if pending {
 		switch err := d.end(ctx, change, desired); {
 		case errors.Is(err, machine.ErrRebooting):
-			return nil, requestRetry.Max, nil
+			return nil, requestRetry.Max, err
 		case errors.Is(err, host.ErrBusy):
 			return nil, 0, err
 		case err != nil:
@@ -308,7 +326,7 @@ func (d *Daemon) update(ctx context.Context, n *corev1.Node, current host.Config
 	}
 	if err := d.apply(ctx, desired, content, decision.Actions); errors.Is(err, machine.ErrRebooting) {
 		logr.FromContextOrDiscard(ctx).Info("rebooting", "config", desired)
-		return nil, requestRetry.Max, nil
+		return nil, requestRetry.Max, err
 	} else if errors.Is(err, host.ErrBusy) {
 		return nil, 0, err
 	} else if err != nil {
@@ -374,7 +392,7 @@ func (d *Daemon) apply(ctx context.Context, name string, content config.Content,
 func (d *Daemon) confirm(ctx context.Context, name string) error {
 	change, _, err := d.host.Pending()
 	if err == nil {
-		err = d.host.Confirm(name)
+		err = d.machine.Confirm(ctx, name)
 	}
 	if err == nil {
 		logr.FromContextOrDiscard(ctx).Info("config applied", "config", name, "paths", pathsOf(change))

@@ -18,6 +18,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/drain"
+	"github.com/cluster-version/cvo/pkg/node/host"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 	"github.com/cluster-version/cvo/pkg/node/progress"
 )
@@ -84,7 +85,13 @@ func (d *Daemon) progress(n *corev1.Node) (progress.Progress, error) {
 	if pool.IsDegraded(n) {
 		p.Failure = n.Annotations[api.NodeReasonAnnotation]
 	}
+	change, pending, err := d.host.Pending()
+	if err != nil {
+		return progress.Progress{}, err
+	}
 	switch {
+	case pending && change.Phase == host.Applied && change.NeedsReboot():
+		p.Step = progress.Rebooting
 	case pool.IsDone(n) && current.Name == p.Desired:
 		p.Step = progress.Updated
 	case current.Name == p.Desired:

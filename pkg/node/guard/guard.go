@@ -109,6 +109,12 @@ func (g *Guard) check(ctx context.Context, change host.Change) (failure string) 
 	case len(found) > 0:
 		return fmt.Sprintf("%s: %s", found[0].Path, found[0].Found)
 	}
+	switch unit, err := g.machine.FailedUnit(ctx, change, content); {
+	case err != nil:
+		return err.Error()
+	case unit != "":
+		return fmt.Sprintf("unit %s has failed", unit)
+	}
 	if g.options.KubeletHealth == "" {
 		return ""
 	}

@@ -32,6 +32,8 @@ type played struct {
 	root  string
 	boots int
 	calls []string
+	// hasFailed is whether every unit has failed.
+	hasFailed bool
 }
 
 func play(t *testing.T) *played {
@@ -58,9 +60,10 @@ func (p *played) call(call string) error {
 	return nil
 }
 
-func (p *played) HasUnit(context.Context, string) (bool, error) { return true, nil }
-func (p *played) ReloadUnitFiles(context.Context) error         { return nil }
-func (p *played) Restart(_ context.Context, unit string) error  { return p.call("restart " + unit) }
+func (p *played) HasUnit(context.Context, string) (bool, error)   { return true, nil }
+func (p *played) HasFailed(context.Context, string) (bool, error) { return p.hasFailed, nil }
+func (p *played) ReloadUnitFiles(context.Context) error           { return nil }
+func (p *played) Restart(_ context.Context, unit string) error    { return p.call("restart " + unit) }
 
 func (p *played) Reload(_ context.Context, unit string) error { return p.call("reload " + unit) }
 func (p *played) Reboot(context.Context) error                { return p.call("reboot") }
@@ -147,6 +150,16 @@ func TestUnconfirmedChangeIsUndoneWithItsActions(t *testing.T) {
 	assert.Equal(t, "of the host", p.motd())
 	assert.False(t, p.isGuarded())
 	assert.Contains(t, p.rolledBack().Reason, "the daemon did not confirm")
+}
+
+func TestFailedUnitUndoesItsChange(t *testing.T) {
+	p := play(t)
+	_, m := p.open(tree.Options{})
+	unit := config.Content{Units: []config.Unit{{Name: "a.service", Contents: "[Unit]"}}}
+	require.NoError(t, m.Apply(t.Context(), "new", unit, nil))
+	p.hasFailed = true
+	synctest.Test(t, func(t *testing.T) { require.NoError(t, p.guard(tree.Options{}).Run(t.Context())) })
+	assert.Equal(t, host.RolledBack{Config: "new", Reason: "a check failed for 10m0s: unit a.service has failed"}, p.rolledBack())
 }
 
 func TestGuardWaitsForTheReboot(t *testing.T) {

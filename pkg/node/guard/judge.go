@@ -58,12 +58,12 @@ func (t Trial) Judge(at time.Duration, o Options) (reason string) {
 	case !t.begun:
 		return ""
 	case t.failure != "" && at-t.failedSince >= o.BootDeadline:
-		return fmt.Sprintf("a check failed for %s: %s", at-t.failedSince, t.failure)
+		return fmt.Sprintf("a check failed for %s: %s", (at - t.failedSince).Round(time.Second), t.failure)
 	case at-t.since < o.ContactDeadline:
 		return ""
 	case t.failure != "":
-		return fmt.Sprintf("the change was not confirmed for %s, and a check fails: %s", at-t.since, t.failure)
+		return fmt.Sprintf("the change was not confirmed for %s, and a check fails: %s", (at - t.since).Round(time.Second), t.failure)
 	default:
-		return fmt.Sprintf("all checks are right, but the daemon did not confirm the change for %s", at-t.since)
+		return fmt.Sprintf("all checks are right, but the daemon did not confirm the change for %s", (at - t.since).Round(time.Second))
 	}
 }

@@ -218,3 +218,11 @@ func parse(unit, file string, texts []string) (installed, error) {
 	}
 	return found, nil
 }
+
+// Touches reports whether the change has a step for a file or a link of a unit.
+func (c Change) Touches(unit string) bool {
+	return slices.ContainsFunc(c.Steps, func(s Step) bool {
+		folder := path.Dir(s.Path)
+		return path.Base(s.Path) == unit && strings.HasPrefix(s.Path, units+"/") || folder == path.Join(units, unit+".d")
+	})
+}

@@ -135,8 +135,8 @@ func (h *Host) ForgetRollBack() error {
 	})
 }
 
-// Install copies the running program to the host's own folder, unless it is there, and returns its path on the host. Programs that no change needs
-// are removed.
+// Install copies the running program to the host's own folder, unless it is there, and returns its path on the host. A new program removes those
+// that no change needs.
 func (h *Host) Install() (name string, err error) {
 	file, err := os.Executable()
 	if err != nil {
@@ -156,12 +156,13 @@ func (h *Host) Install() (name string, err error) {
 	}
 	entry := own(tree.Entry{Kind: tree.File, Mode: 0o700, Digest: hex.EncodeToString(digest.Sum(nil))})
 	name = path.Join(programs, entry.Digest)
+	// The program may be there while another process changes the host.
+	if found, err := h.tree.Read(name); err != nil || entry.Matches(found) {
+		return name, err
+	}
 	err = h.locked(func(s *state) error {
-		if err := h.makeFolders(programs); err != nil {
-			return err
-		}
-		found, err := h.tree.Read(name)
-		if err == nil && !entry.Matches(found) {
+		err := h.makeFolders(programs)
+		if err == nil {
 			err = h.tree.Put(name, entry, program)
 		}
 		if err != nil || s.Change != nil {

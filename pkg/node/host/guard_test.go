@@ -28,26 +28,26 @@ func TestGuardKeepsTheCommandThatBeganTheChange(t *testing.T) {
 func TestInstallKeepsTheProgramOfAPendingChange(t *testing.T) {
 	root := t.TempDir()
 	h := open(t, root, tree.Options{})
+	require.NoError(t, h.Begin("new", config.Content{}))
+	const folder = config.Folder + "/bin/"
+	write(t, root, folder+"earlier", "", 0o700)
 	name, err := h.Install()
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(root+config.Folder+"/bin/earlier", nil, 0o700))
-	programs := func() (names []string) {
-		entries, err := os.ReadDir(root + config.Folder + "/bin")
-		require.NoError(t, err)
-		for _, e := range entries {
-			names = append(names, config.Folder+"/bin/"+e.Name())
-		}
-		return names
-	}
-	require.NoError(t, h.Begin("new", config.Content{}))
-	_, err = h.Install()
-	require.NoError(t, err)
-	assert.Len(t, programs(), 2)
-	require.NoError(t, h.Undo())
-	_, err = h.Install()
-	require.NoError(t, err)
-	assert.Equal(t, []string{name}, programs())
 	info, err := os.Stat(root + name)
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o700), info.Mode())
+	assert.FileExists(t, root+folder+"earlier", "a change is pending")
+
+	busy := open(t, root, tree.Options{Step: func(string, string) error {
+		same, err := h.Install()
+		require.NoError(t, err)
+		assert.Equal(t, name, same)
+		return nil
+	}})
+	require.NoError(t, busy.Undo())
+	require.NoError(t, os.Remove(root+name))
+	_, err = h.Install()
+	require.NoError(t, err)
+	assert.FileExists(t, root+name)
+	assert.NoFileExists(t, root+folder+"earlier")
 }

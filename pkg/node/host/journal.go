@@ -166,6 +166,16 @@ func (h *Host) write(name, digest string, data io.Reader) error {
 	return h.tree.Put(name, own(tree.Entry{Kind: tree.File, Mode: 0o600, Digest: digest}), data)
 }
 
+func (h *Host) resultFile() string { return path.Join(config.Folder, "result.json") }
+
+// SaveResult stores the result of a request to change the host, for the process that waits for it.
+func (h *Host) SaveResult(data []byte) error {
+	return h.write(h.resultFile(), "", bytes.NewReader(data))
+}
+
+// Result returns what SaveResult has stored last.
+func (h *Host) Result() ([]byte, error) { return h.read(h.resultFile()) }
+
 // own returns the entry with this process as its owner: root in production.
 func own(e tree.Entry) tree.Entry {
 	e.UID, e.GID = os.Geteuid(), os.Getegid()

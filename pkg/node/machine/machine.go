@@ -36,6 +36,8 @@ var (
 type Init interface {
 	// HasUnit reports whether a unit exists.
 	HasUnit(ctx context.Context, unit string) (bool, error)
+	// HasFailed reports whether a unit has failed.
+	HasFailed(ctx context.Context, unit string) (bool, error)
 	// ReloadUnitFiles makes the init system read the files of all units again.
 	ReloadUnitFiles(ctx context.Context) error
 	// Restart restarts a unit, and Reload makes it reload its configuration. Both wait for the result.
@@ -98,6 +100,24 @@ func (m *Machine) LacksUnit(ctx context.Context, unit string) (bool, error) {
 	}
 	has, err := m.init.HasUnit(ctx, unit)
 	return !has && err == nil, err
+}
+
+// FailedUnit returns a unit that has failed and that the change has created, changed or enabled; empty if there is none.
+func (m *Machine) FailedUnit(ctx context.Context, change host.Change, content config.Content) (string, error) {
+	if m.init == nil {
+		return "", nil
+	}
+	for _, unit := range content.Units {
+		isTemplate := strings.Contains(unit.Name, "@.")
+		if isTemplate || unit.Enabled != nil && !*unit.Enabled || !change.Touches(unit.Name) {
+			continue
+		}
+		hasFailed, err := m.init.HasFailed(ctx, unit.Name)
+		if hasFailed || err != nil {
+			return unit.Name, err
+		}
+	}
+	return "", nil
 }
 
 // Apply changes the host to a config and runs the actions. On success the change waits for its confirmation. If a step or an action fails, Apply
@@ -181,6 +201,9 @@ func (m *Machine) complete(ctx context.Context) error {
 func (m *Machine) Undo(ctx context.Context) error {
 	return m.undone(ctx, m.host.Undo())
 }
+
+// Confirm makes the applied change to the named config current, see host.Confirm.
+func (m *Machine) Confirm(_ context.Context, name string) error { return m.host.Confirm(name) }
 
 // RollBack is like Undo. The host keeps the reason for the daemon.
 func (m *Machine) RollBack(ctx context.Context, reason string) error {

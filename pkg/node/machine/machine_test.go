@@ -112,6 +112,10 @@ func (p *played) HasUnit(_ context.Context, unit string) (bool, error) {
 	return unit == "a.service", nil
 }
 
+func (p *played) HasFailed(_ context.Context, unit string) (bool, error) {
+	assert.NotContains(p.t, unit, "@.", "systemd rejects the name of a template")
+	return unit == "failed.service", nil
+}
 func (p *played) ReloadUnitFiles(context.Context) error { return p.call("reload files") }
 
 func (p *played) Restart(_ context.Context, unit string) error { return p.call("restart " + unit) }
@@ -322,6 +326,29 @@ func TestMachineUsesTheFilesThatItHas(t *testing.T) {
 			})
 		}
 	}
+}
+
+func TestOnlyUnitsOfTheChangeCanFailIt(t *testing.T) {
+	p := play(t)
+	m, h := p.open(tree.Options{})
+	units := config.Content{Units: []config.Unit{{Name: "a@.service", Contents: "[Unit]"}, {Name: "failed.service", Contents: "[Unit]"}}}
+	failed := func(name string, content config.Content) string {
+		t.Helper()
+		require.NoError(t, m.Apply(t.Context(), name, content, nil))
+		change, pending := p.pending()
+		require.True(t, pending)
+		unit, err := m.FailedUnit(t.Context(), change, content)
+		require.NoError(t, err)
+		require.NoError(t, h.Confirm(name))
+		return unit
+	}
+	assert.Equal(t, "failed.service", failed("new", units))
+	units.Files = content.Files
+	assert.Empty(t, failed("other files", units), "the unit has failed before")
+	units.Units[1].DropIns = []config.DropIn{{Name: "a.conf", Contents: "[Unit]"}}
+	assert.Equal(t, "failed.service", failed("a drop-in", units))
+	units.Units[1].DropIns, units.Units[1].Enabled = nil, new(false)
+	assert.Empty(t, failed("disabled", units))
 }
 
 func TestFolderHasNoActions(t *testing.T) {

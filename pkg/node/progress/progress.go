@@ -25,6 +25,8 @@ const (
 	Draining
 	// Applying changes the host.
 	Applying
+	// Rebooting waits for the reboot. Updates without one leave it out.
+	Rebooting
 	// Resuming waits until the cordon is lifted.
 	Resuming
 )
@@ -55,9 +57,9 @@ var phases = []struct {
 	{mcfgv1.MachineConfigNodeUpdateExecuted, Draining, Resuming},
 	{mcfgv1.MachineConfigNodeUpdateCordoned, Draining, Applying},
 	{mcfgv1.MachineConfigNodeUpdateDrained, Draining, Applying},
-	{mcfgv1.MachineConfigNodeUpdateFilesAndOS, Applying, Resuming},
-	{mcfgv1.MachineConfigNodeUpdatePostActionComplete, Resuming, Resuming},
-	{mcfgv1.MachineConfigNodeUpdateRebooted, never, never},
+	{mcfgv1.MachineConfigNodeUpdateFilesAndOS, Applying, Rebooting},
+	{mcfgv1.MachineConfigNodeUpdatePostActionComplete, Rebooting, Resuming},
+	{mcfgv1.MachineConfigNodeUpdateRebooted, Rebooting, Resuming},
 	{mcfgv1.MachineConfigNodeResumed, Resuming, Resuming},
 	{mcfgv1.MachineConfigNodeUpdateComplete, Resuming, never},
 	{mcfgv1.MachineConfigNodeUpdateUncordoned, Resuming, never},
@@ -68,7 +70,7 @@ const never = Resuming + 1
 
 // Status returns the status of a node's MachineConfigNode. A condition is Unknown while its step is in progress, true once it is done, and
 // false if it has not occurred in this update. A node that runs its desired config has only Updated. Status keeps the rest of before, and the
-// transition time of a condition that keeps its status.
+// transition time of a condition that keeps its status. An update has rebooted the node if before has the step Rebooting.
 func Status(before mcfgv1.MachineConfigNodeStatus, p Progress, now time.Time) mcfgv1.MachineConfigNodeStatus {
 	after := *before.DeepCopy()
 	set := func(kind mcfgv1.StateProgress, status metav1.ConditionStatus, reason, message string) {
@@ -81,8 +83,11 @@ func Status(before mcfgv1.MachineConfigNodeStatus, p Progress, now time.Time) mc
 	} else {
 		set(mcfgv1.MachineConfigNodeUpdated, metav1.ConditionFalse, notYetOccurred, fmt.Sprintf("The node updates to MachineConfig %s", p.Desired))
 	}
+	reboots := p.Step == Rebooting || isTrueOrUnknown(before, mcfgv1.MachineConfigNodeUpdateRebooted)
 	for _, phase := range phases {
 		switch {
+		case phase.condition == mcfgv1.MachineConfigNodeUpdateRebooted && !reboots:
+			set(phase.condition, metav1.ConditionFalse, notYetOccurred, "")
 		case p.Step >= phase.ends:
 			set(phase.condition, metav1.ConditionTrue, string(phase.condition), "Done for MachineConfig "+p.Desired)
 		case p.Step >= phase.begins && p.Step != Updated:
@@ -102,4 +107,10 @@ func Status(before mcfgv1.MachineConfigNodeStatus, p Progress, now time.Time) mc
 	}
 	after.ObservedGeneration = max(after.ObservedGeneration, p.Generation)
 	return after
+}
+
+// isTrueOrUnknown reports whether a condition is in progress or done.
+func isTrueOrUnknown(s mcfgv1.MachineConfigNodeStatus, kind mcfgv1.StateProgress) bool {
+	c := meta.FindStatusCondition(s.Conditions, string(kind))
+	return c != nil && c.Status != metav1.ConditionFalse
 }

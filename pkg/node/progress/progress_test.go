@@ -41,6 +41,10 @@ func TestStatusFollowsTheSteps(t *testing.T) {
 		{"draining", progress.Draining, "", "UpdatePrepared | UpdateExecuted Cordoned Drained"},
 		{"applying", progress.Applying, "", "UpdatePrepared Cordoned Drained | UpdateExecuted AppliedFilesAndOS"},
 		{
+			"rebooting", progress.Rebooting, "",
+			"UpdatePrepared Cordoned Drained AppliedFilesAndOS | UpdateExecuted UpdatePostActionComplete RebootedNode",
+		},
+		{
 			"resuming", progress.Resuming, "",
 			"UpdatePrepared UpdateExecuted Cordoned Drained AppliedFilesAndOS UpdatePostActionComplete Resumed | UpdateComplete Uncordoned",
 		},
@@ -59,6 +63,25 @@ func TestStatusFollowsTheSteps(t *testing.T) {
 			assert.EqualValues(t, 3, s.ObservedGeneration)
 			assert.Equal(t, &mcfgv1.MachineConfigNodeStatusMachineConfigVersion{Current: "rendered-worker-1", Desired: "rendered-worker-2"}, s.ConfigVersion)
 		})
+	}
+}
+
+func TestStatusRemembersTheReboot(t *testing.T) {
+	status := mcfgv1.MachineConfigNodeStatus{}
+	for _, tt := range []struct {
+		step progress.Step
+		want string
+	}{
+		{progress.Applying, "False"},
+		{progress.Rebooting, "Unknown"},
+		{progress.Resuming, "True"},
+		{progress.Updated, "False"},
+		{progress.Resuming, "False"}, // the next update does not reboot
+	} {
+		status = progress.Status(status, progress.Progress{Step: tt.step, Desired: "b"}, epoch)
+		c := meta.FindStatusCondition(status.Conditions, "RebootedNode")
+		require.NotNil(t, c)
+		assert.EqualValues(t, tt.want, c.Status, tt.step)
 	}
 }
 

@@ -26,18 +26,28 @@ func New(socket string) *Manager { return &Manager{socket} }
 
 // HasUnit reports whether systemd finds the file of a unit. A masked unit has none.
 func (m *Manager) HasUnit(ctx context.Context, unit string) (bool, error) {
-	var state string
-	err := m.call(ctx, func(c *dbus.Conn) error {
-		property, err := c.GetUnitPropertyContext(ctx, unit, "LoadState")
+	state, err := m.property(ctx, unit, "LoadState")
+	return err == nil && state != "not-found" && state != "masked", err
+}
+
+// HasFailed reports whether a unit has failed. A unit that starts or restarts has not.
+func (m *Manager) HasFailed(ctx context.Context, unit string) (bool, error) {
+	state, err := m.property(ctx, unit, "ActiveState")
+	return state == "failed", err
+}
+
+func (m *Manager) property(ctx context.Context, unit, name string) (value string, err error) {
+	err = m.call(ctx, func(c *dbus.Conn) error {
+		property, err := c.GetUnitPropertyContext(ctx, unit, name)
 		if err == nil {
-			state, _ = property.Value.Value().(string)
+			value, _ = property.Value.Value().(string)
 		}
 		return err
 	})
 	if err != nil {
-		return false, fmt.Errorf("finding unit %s: %w", unit, err)
+		return "", fmt.Errorf("finding unit %s: %w", unit, err)
 	}
-	return state != "not-found" && state != "masked", nil
+	return value, nil
 }
 
 // ReloadUnitFiles makes systemd read all files of units again.
@@ -51,12 +61,16 @@ func (m *Manager) ReloadUnitFiles(ctx context.Context) error {
 
 // Restart restarts a unit, or starts it, and waits until it has started.
 func (m *Manager) Restart(ctx context.Context, unit string) error {
-	return m.job(ctx, "restarting", unit, (*dbus.Conn).RestartUnitContext)
+	return m.job(ctx, "restarting", unit, func(c *dbus.Conn, results chan<- string) (int, error) {
+		return c.RestartUnitContext(ctx, unit, "replace", results)
+	})
 }
 
 // Reload makes a running unit reload its configuration, and waits for the result.
 func (m *Manager) Reload(ctx context.Context, unit string) error {
-	return m.job(ctx, "reloading", unit, (*dbus.Conn).ReloadUnitContext)
+	return m.job(ctx, "reloading", unit, func(c *dbus.Conn, results chan<- string) (int, error) {
+		return c.ReloadUnitContext(ctx, unit, "replace", results)
+	})
 }
 
 // Reboot begins to shut down all services, and then reboots the host. It does not wait. logind is not necessary.
@@ -71,13 +85,27 @@ func (m *Manager) Reboot(ctx context.Context) error {
 	return nil
 }
 
+// Run runs a command as a service that no file defines, and waits until it ends. It continues if the caller ends. started is false if the service
+// runs already.
+func (m *Manager) Run(ctx context.Context, unit string, command []string) (started bool, err error) {
+	properties := []dbus.Property{
+		dbus.PropDescription("Change this node for its machine-config daemon"), dbus.PropType("oneshot"), dbus.PropExecStart(command, false),
+		{Name: "CollectMode", Value: godbus.MakeVariant("inactive-or-failed")},
+	}
+	err = m.job(ctx, "running", unit, func(c *dbus.Conn, results chan<- string) (int, error) {
+		return c.StartTransientUnitContext(ctx, unit, "fail", properties, results)
+	})
+	if failure, ok := errors.AsType[godbus.Error](err); ok && failure.Name == "org.freedesktop.systemd1.UnitExists" {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // job starts a job and waits for its result.
-func (m *Manager) job(ctx context.Context, action, unit string,
-	start func(*dbus.Conn, context.Context, string, string, chan<- string) (int, error),
-) error {
+func (m *Manager) job(ctx context.Context, action, unit string, start func(*dbus.Conn, chan<- string) (int, error)) error {
 	err := m.call(ctx, func(c *dbus.Conn) error {
 		results := make(chan string, 1)
-		if _, err := start(c, ctx, unit, "replace", results); err != nil {
+		if _, err := start(c, results); err != nil {
 			return err
 		}
 		select {

@@ -4,8 +4,10 @@ package cli
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -35,7 +37,7 @@ func (o *hostOptions) add(f *pflag.FlagSet) {
 	f.DurationVar(&o.guard.ContactDeadline, "contact-deadline", 30*time.Minute, "`time` after which a change that the daemon has not confirmed is undone")
 }
 
-// machine returns the machine of a host. A root without /proc is only a folder.
+// machine returns the machine of the host that this process runs on. A root without /proc is only a folder.
 func (o *hostOptions) machine(h *host.Host) (*machine.Machine, error) {
 	boot, err := h.Boot()
 	if err != nil || boot == "" {
@@ -46,18 +48,64 @@ func (o *hostOptions) machine(h *host.Host) (*machine.Machine, error) {
 		return nil, fmt.Errorf("copying this program to the host: %w", err)
 	}
 	return machine.New(h, machine.Options{
-		Init:  systemd.New(filepath.Join(o.root, systemd.Socket)),
-		Guard: func(ctx context.Context) string { return o.command(ctx, program) },
+		Init:  o.systemd(),
+		Guard: func(ctx context.Context) string { return strings.Join(o.guardCommand(ctx, program), " ") },
 	}), nil
 }
 
-// command returns the command line of the guard. It does not check a kubelet that is broken before the change, which may repair it.
-func (o *hostOptions) command(ctx context.Context, program string) string {
-	health := o.guard.KubeletHealth
-	if health != "" && guard.CheckKubelet(ctx, health) != nil {
-		health = ""
+// remote returns the machine of a host whose root is mounted into this container.
+func (o *hostOptions) remote(h *host.Host) (*machine.Remote, error) {
+	program, err := h.Install()
+	if err != nil {
+		return nil, fmt.Errorf("copying this program to the host: %w", err)
 	}
-	return fmt.Sprintf("%s guard --kubelet-health=%s --boot-deadline=%s --contact-deadline=%s", program, health, o.guard.BootDeadline, o.guard.ContactDeadline)
+	return machine.NewRemote(h, o.systemd(), o.command(program, "apply"), rand.Text), nil
+}
+
+func (o *hostOptions) systemd() *systemd.Manager {
+	return systemd.New(filepath.Join(o.root, systemd.Socket))
+}
+
+// command returns the command line of a process of the host with the same options.
+func (o *hostOptions) command(program, name string) []string {
+	return []string{
+		program, name, "--kubelet-health=" + o.guard.KubeletHealth, "--boot-deadline=" + o.guard.BootDeadline.String(),
+		"--contact-deadline=" + o.guard.ContactDeadline.String(),
+	}
+}
+
+// guardCommand returns the command line of the guard. It does not check a kubelet that is broken before the change, which may repair it.
+func (o *hostOptions) guardCommand(ctx context.Context, program string) []string {
+	options := *o
+	if health := o.guard.KubeletHealth; health != "" && guard.CheckKubelet(ctx, health) != nil {
+		options.guard.KubeletHealth = ""
+	}
+	return options.command(program, "guard")
+}
+
+func newApplyCmd(streams command.Streams) *cobra.Command {
+	o := &hostOptions{}
+	cmd := &cobra.Command{
+		Use:   "apply REQUEST",
+		Short: "Change the host for its daemon",
+		Long: `Execute a request of the host's daemon. The daemon runs in a container that cannot write to the host, so it starts this command as a
+service of the host. The service continues if the daemon ends. The result is a file in the folder of the node stage.`,
+		Args: command.UsageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			h, err := host.Open(o.root, host.Options{})
+			if err != nil {
+				return err
+			}
+			defer h.Close()
+			m, err := o.machine(h)
+			if err != nil {
+				return err
+			}
+			return m.Serve(logr.NewContext(cmd.Context(), telemetry.NewLogger(streams.Err, 0)), args[0])
+		},
+	}
+	o.add(cmd.Flags())
+	return cmd
 }
 
 func newGuardCmd(streams command.Streams) *cobra.Command {
@@ -80,7 +128,7 @@ or restarts the same services as the change.`,
 			if boot, err := h.Boot(); err != nil {
 				return err
 			} else if boot != "" {
-				options.Init = systemd.New(filepath.Join(o.root, systemd.Socket))
+				options.Init = o.systemd()
 			}
 			g := guard.New(h, machine.New(h, options), clock.RealClock{}, uptime, o.guard)
 			return g.Run(logr.NewContext(cmd.Context(), telemetry.NewLogger(streams.Err, 0)))

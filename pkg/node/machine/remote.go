@@ -1,0 +1,179 @@
+//go:build linux
+
+package machine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cluster-version/cvo/pkg/node/config"
+	"github.com/cluster-version/cvo/pkg/node/disruption"
+	"github.com/cluster-version/cvo/pkg/node/host"
+)
+
+// applyUnit is the service that changes a host for its daemon.
+const applyUnit = "cvo-node-apply.service"
+
+// Request is what a daemon requests of the process that changes the host.
+type Request struct {
+	// Verb is the method of Machine to call.
+	Verb Verb `json:"verb"`
+	// Config is the name of the staged config to apply, or of the config to confirm.
+	Config string `json:"config,omitempty"`
+	// Actions are those of Apply.
+	Actions []disruption.Action `json:"actions,omitempty"`
+	// Attempt is another number for each request.
+	Attempt string `json:"attempt"`
+}
+
+// Verb is a method of Machine.
+type Verb string
+
+// Verbs of a request.
+const (
+	VerbApply   Verb = "Apply"
+	VerbResume  Verb = "Resume"
+	VerbUndo    Verb = "Undo"
+	VerbConfirm Verb = "Confirm"
+)
+
+// result is the answer to a request.
+type result struct {
+	Request string `json:"request"`
+	// Error is the text of the error; empty after a success.
+	Error string `json:"error,omitempty"`
+	// Kinds are the positions in kinds of the errors that it is.
+	Kinds []int `json:"kinds,omitempty"`
+}
+
+// kinds are the errors that callers distinguish. The daemon and the process that it starts are the same program, so the order may change.
+var kinds = []error{ErrRebooting, ErrDiffers, host.ErrBusy, host.ErrPending, host.ErrUndoing, host.ErrNotUndone, host.ErrNotApplied}
+
+// Serve executes a request and stores its result on the host. It returns an error only if it could not do that.
+func (m *Machine) Serve(ctx context.Context, request string) error {
+	r := result{Request: request}
+	if err := m.serve(ctx, request); err != nil {
+		r.Error = err.Error()
+		for i, kind := range kinds {
+			if errors.Is(err, kind) {
+				r.Kinds = append(r.Kinds, i)
+			}
+		}
+	}
+	data, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return m.host.SaveResult(data)
+}
+
+func (m *Machine) serve(ctx context.Context, encoded string) error {
+	var r Request
+	if err := json.Unmarshal([]byte(encoded), &r); err != nil {
+		return fmt.Errorf("reading the request: %w", err)
+	}
+	switch r.Verb {
+	case VerbApply:
+		staged, err := m.host.Staged()
+		if err != nil {
+			return err
+		}
+		if staged.Name != r.Config {
+			return fmt.Errorf("applying %s: %s is staged", r.Config, staged.Name)
+		}
+		content, err := m.host.Content(staged)
+		if err != nil {
+			return err
+		}
+		return m.Apply(ctx, r.Config, content, r.Actions)
+	case VerbResume:
+		return m.Resume(ctx)
+	case VerbUndo:
+		return m.Undo(ctx)
+	case VerbConfirm:
+		return m.Confirm(ctx, r.Config)
+	}
+	return fmt.Errorf("the request has the unknown verb %q", r.Verb)
+}
+
+// Runner starts services of a host.
+type Runner interface {
+	Init
+	// Run runs a command as a service that no file defines, and waits until it ends. started is false if the service runs already.
+	Run(ctx context.Context, unit string, command []string) (started bool, err error)
+}
+
+// Remote is a machine whose host the process cannot write, except for the node stage's own folder. Each method is a service of the host that runs
+// Machine.Serve. It continues when the process that waits for it ends. The config of Apply must be staged.
+type Remote struct {
+	*Machine
+	runner  Runner
+	command []string
+	attempt func() string
+}
+
+// NewRemote returns the remote machine of a host. command is a command line of the host. The request is its last argument. attempt returns another text
+// each time.
+func NewRemote(h *host.Host, runner Runner, command []string, attempt func() string) *Remote {
+	return &Remote{New(h, Options{Init: runner}), runner, command, attempt}
+}
+
+// Apply is like Machine.Apply.
+func (r *Remote) Apply(ctx context.Context, name string, _ config.Content, actions []disruption.Action) error {
+	return r.request(ctx, Request{Verb: VerbApply, Config: name, Actions: actions})
+}
+
+// Resume is like Machine.Resume.
+func (r *Remote) Resume(ctx context.Context) error { return r.request(ctx, Request{Verb: VerbResume}) }
+
+// Undo is like Machine.Undo.
+func (r *Remote) Undo(ctx context.Context) error { return r.request(ctx, Request{Verb: VerbUndo}) }
+
+// Confirm is like Machine.Confirm.
+func (r *Remote) Confirm(ctx context.Context, name string) error {
+	return r.request(ctx, Request{Verb: VerbConfirm, Config: name})
+}
+
+func (r *Remote) request(ctx context.Context, request Request) error {
+	request.Attempt = r.attempt()
+	encoded, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	started, err := r.runner.Run(ctx, applyUnit, append(slices.Clone(r.command), string(encoded)))
+	if err != nil {
+		return fmt.Errorf("%s on the host: %w", request.Verb, err)
+	}
+	if !started {
+		return fmt.Errorf("%s on the host: %w", request.Verb, host.ErrBusy) // a former daemon has started it
+	}
+	data, err := r.host.Result()
+	if err != nil {
+		return err
+	}
+	var answer result
+	if err := json.Unmarshal(data, &answer); err != nil {
+		return fmt.Errorf("reading the result of %s on the host: %w", request.Verb, err)
+	}
+	switch {
+	case answer.Request != string(encoded):
+		return fmt.Errorf("%s on the host: %w: it ended without a result", request.Verb, host.ErrBusy)
+	case answer.Error == "":
+		return nil
+	}
+	return remoteError{answer}
+}
+
+// remoteError is an error of the process that changes the host.
+type remoteError struct{ result }
+
+func (e remoteError) Error() string { return e.result.Error }
+
+// Is reports whether the error was of a kind.
+func (e remoteError) Is(target error) bool {
+	i := slices.Index(kinds, target)
+	return i >= 0 && slices.Contains(e.Kinds, i)
+}
