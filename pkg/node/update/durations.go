@@ -67,8 +67,8 @@ func (d *durations) add(pool string, took time.Duration) {
 	if d.samples == nil {
 		d.samples = map[string][]time.Duration{}
 	}
-	list := append(d.samples[pool], took)
-	d.samples[pool] = list[max(len(list)-maxSamples, 0):]
+	d.samples[pool] = append(d.samples[pool], took)
+	d.samples[pool] = d.samples[pool][max(len(d.samples[pool])-maxSamples, 0):]
 }
 
 // of returns the time within which nine of ten updates of a pool were done, rounded up; 0 if too few are known.
