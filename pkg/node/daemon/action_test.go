@@ -15,6 +15,7 @@ import (
 	operatorv1 "github.com/openshift/api/operator/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
@@ -193,4 +194,49 @@ func TestHostWithoutABackEndStagesNoKernelArguments(t *testing.T) {
 	assert.Equal(t, want, written.Annotations[api.NodeReasonAnnotation])
 	assert.Empty(t, written.Annotations[api.DesiredDrainAnnotation])
 	assert.NoFileExists(t, root+"/etc/motd")
+}
+
+// TestNewTargetDuringTheRebootNeedsOneMoreReboot changes the target before and after the reboot, and after one that leaves another file.
+func TestNewTargetDuringTheRebootNeedsOneMoreReboot(t *testing.T) {
+	for _, tt := range []struct {
+		name      string
+		isBooted  bool
+		isChanged bool
+		current   bool
+		reboots   int
+	}{
+		{"before the reboot", false, false, false, 2},
+		{"after the reboot", true, false, true, 2},
+		{"after the reboot, with a changed file", true, true, false, 2}, // the second one is that of the undo
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s, root, first := machineWith(t, 1)
+			init := &initSystem{}
+			drained := func(name string) *corev1.Node {
+				return newNode(map[string]string{
+					api.DesiredConfigAnnotation: name, api.DesiredDrainAnnotation: "drain-" + name, api.AppliedDrainAnnotation: "drain-" + name,
+				})
+			}
+			_, _, err := process(t, s, root, init).step(t.Context(), drained(first))
+			require.ErrorIs(t, err, machine.ErrRebooting)
+			if tt.isBooted {
+				booted(t, root, 2)
+			}
+			if tt.isChanged {
+				require.NoError(t, os.WriteFile(root+"/etc/motd", nil, 0o600))
+			}
+
+			s.spec.Config.Raw = []byte(`{"ignition":{"version":"3.5.0"},"storage":{"files":[{"path":"/etc/motd","contents":{"source":"data:,newer"}}]}}`)
+			mc, err := config.Render("worker", []*mcfgv1.MachineConfig{{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: s.spec}}, "")
+			require.NoError(t, err)
+			s.spec = mc.Spec
+			d := process(t, s, root, init)
+			_, _, err = d.step(t.Context(), drained(mc.Name))
+			require.ErrorIs(t, err, machine.ErrRebooting)
+			current, err := d.host.Current()
+			require.NoError(t, err)
+			assert.Equal(t, tt.current, current.Name == first)
+			assert.Len(t, init.calls, tt.reboots)
+		})
+	}
 }

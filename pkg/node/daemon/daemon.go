@@ -247,14 +247,21 @@ func (d *Daemon) reportRollBack(ctx context.Context, n *corev1.Node, current, re
 	return written, err
 }
 
-// end ends the change that an earlier process has left: it completes a change to the desired config, and undoes any other.
+// end ends the change that an earlier process has left: it completes a change to the desired config, and undoes any other. If the machine has
+// rebooted with another config, end confirms that, because the undo would need another reboot before the update to the desired config.
 func (d *Daemon) end(ctx context.Context, change host.Change, desired string) error {
-	if change.To.Name == desired {
+	boot, err := d.host.Boot()
+	if err != nil {
+		return err
+	}
+	hasRebooted := change.Phase == host.Applied && change.NeedsReboot() && change.Boot != boot
+	if change.To.Name == desired || hasRebooted {
 		err := d.machine.Resume(ctx)
 		if err == nil {
-			return d.confirm(ctx, desired)
+			return d.confirm(ctx, change.To.Name)
 		}
-		if !errors.Is(err, host.ErrUndoing) {
+		isObsolete := errors.Is(err, machine.ErrDiffers) && change.To.Name != desired
+		if !errors.Is(err, host.ErrUndoing) && !isObsolete {
 			return err
 		}
 	}
