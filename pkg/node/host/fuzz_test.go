@@ -7,6 +7,7 @@ import (
 	"testing"
 )
 
+//threat:install-section
 func FuzzInstallSection(f *testing.F) {
 	f.Add("a.service", "[Install]\nWantedBy=multi-user.target b.target\nAlso=b.socket")
 	f.Add("a@b.service", "[Install]\nRequiredBy=%i.target\\\n  %%p\nAlias=../%n")
