@@ -139,10 +139,11 @@ func TestScriptsAndWorkflowsParse(t *testing.T) {
 		case strings.Contains(path, ".github/workflows/"):
 			workflows++
 			var workflow struct {
-				On   map[string]any                   `json:"on"`
+				On   map[string]any                   `json:"true"` // YAML 1.1 reads the key on as a Boolean
 				Jobs map[string]struct{ Steps []any } `json:"jobs"`
 			}
 			require.NoError(t, yaml.Unmarshal(text, &workflow), path)
+			assert.NotEmpty(t, workflow.On, path)
 			require.NotEmpty(t, workflow.Jobs, path)
 			for name, job := range workflow.Jobs {
 				assert.NotEmpty(t, job.Steps, "%s: %s", path, name)

@@ -106,7 +106,7 @@ func TestReleaseIncludesTheNodeStageByOneArgument(t *testing.T) {
 	assert.Equal(t, []string{"ControllerConfig", "MachineConfig", "MachineConfig", "DaemonSet", "DaemonSet", "Deployment", "ClusterOperator"}, kinds[len(kinds)-7:])
 	definitions := slices.DeleteFunc(slices.Clone(kinds), func(kind string) bool { return kind != "CustomResourceDefinition" })
 	assert.Equal(t, definitions, kinds[1:1+len(definitions)], "after the namespace")
-	assert.Len(t, definitions, 6)
+	assert.Len(t, definitions, 7)
 }
 
 func TestRunRejectsWrongArguments(t *testing.T) {

@@ -29,7 +29,7 @@ const (
 	ReasonPolicyInvalid = "Invalid"
 	// ReasonPoolNotFound means that no MachineConfigPool has the policy's name.
 	ReasonPoolNotFound = "PoolNotFound"
-	// PolicyHalted is True while so many nodes failed to apply the pool's config that no other node starts.
+	// PolicyHalted is True while so many nodes have failed to stage or to apply the pool's config that no other node starts.
 	PolicyHalted = "Halted"
 	// ReasonFailureBudgetExhausted means that as many nodes failed as spec.failureBudget names.
 	ReasonFailureBudgetExhausted = "FailureBudgetExhausted"

@@ -427,6 +427,7 @@ func TestAccountsCannotBecomeAdministrators(t *testing.T) {
 			"machineconfigpools" + config + "list watch create patch", "machineconfigpools/status" + config + "patch",
 			"machineconfigpools/finalizers" + config + "update",
 			"machineconfigurations.operator.openshift.io: list watch", "machineconfigurations/status.operator.openshift.io: patch",
+			"noderolloutpolicies.cvo.cluster-version.github.io: list watch", "noderolloutpolicies/status.cvo.cluster-version.github.io: patch",
 			"clusteroperators.config.openshift.io: create", "clusteroperators.config.openshift.io machine-config: list watch",
 			"clusteroperators/status.config.openshift.io machine-config: patch",
 			"clusterroles.rbac.authorization.k8s.io " + readers + ": list watch patch",
@@ -491,7 +492,7 @@ func TestGuardPrecedesRoles(t *testing.T) {
 		kinds = append(kinds, object.GetKind())
 	}
 	assert.Equal(t, []string{
-		"Namespace", "ServiceAccount", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
+		"Namespace", "CustomResourceDefinition", "ServiceAccount", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
 		"ClusterRole", "ClusterRoleBinding", "ClusterRole", "ClusterRoleBinding", "ClusterRole", "ClusterRoleBinding", "ClusterRole", "ClusterRoleBinding",
 		"Role", "RoleBinding", "Role", "RoleBinding", "ControllerConfig", "MachineConfig", "DaemonSet", "Deployment", "ClusterOperator",
 	}, slices.Compact(kinds))

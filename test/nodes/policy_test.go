@@ -78,6 +78,7 @@ func (s *stage) policyCondition(kind, reason string) (message string) {
 func TestPolicyDecidesWhenNodesStart(t *testing.T) {
 	s := start(t, "n1", "n2")
 	s.config("00-worker", nil)
+	s.configFor(api.ControlPlanePool, "00-master", nil)
 	before := s.updated("")
 
 	now := time.Now().UTC()

@@ -34,8 +34,7 @@ type Pool struct {
 type Decision struct {
 	// Refusal says why no node of the pool starts now, as a sentence without subject and period; empty if nodes may.
 	Refusal string
-	// Invalid says which field prevents that the policy is applied; empty if none does. Halted reports that the failure budget is exhausted, with
-	// the reason.
+	// Invalid says which field makes the policy invalid; empty if none does. Halted reports that the failure budget is exhausted, with the reason.
 	Invalid, Halted string
 	// Again is the time at which the decision changes; zero if only a change of an object changes it.
 	Again time.Time
@@ -45,52 +44,61 @@ type Decision struct {
 func Decide(pools []Pool, now time.Time) []Decision {
 	decisions := make([]Decision, len(pools))
 	for i, p := range pools {
-		if p.Policy == nil {
-			continue
-		}
-		d := &decisions[i]
-		windows, err := parse(p.Policy.Spec)
-		if err == nil {
-			err = checkDependencies(pools, p)
-		}
-		if err != nil {
-			d.Invalid = err.Error()
-			d.Refusal = fmt.Sprintf("waits, because NodeRolloutPolicy %s is invalid: %s", p.Name, d.Invalid)
-			continue
-		}
-		if budget := p.Policy.Spec.FailureBudget; budget != nil && p.Nodes > 0 {
-			most := max(scaled(budget, p.Nodes), 1)
-			if p.Failed >= most {
-				d.Halted = fmt.Sprintf("%s failed, and the failure budget is %s", printable.Count(p.Failed, "node"), budget.String())
-			}
-		}
-		switch pending := firstNotUpdated(pools, p.Policy.Spec.DependsOn); {
-		case d.Halted != "":
-			d.Refusal = fmt.Sprintf("waits, because NodeRolloutPolicy %s halted the pool: %s", p.Name, d.Halted)
-		case pending != "":
-			d.Refusal = fmt.Sprintf("waits for MachineConfigPool %s, which is not updated yet: NodeRolloutPolicy %s depends on it", pending, p.Name)
-		case len(windows) > 0:
-			d.inWindow(p, windows, now)
+		if p.Policy != nil {
+			decisions[i] = decide(pools, p, now)
 		}
 	}
 	return decisions
 }
 
-// inWindow decides by the windows of a policy.
-func (d *Decision) inWindow(p Pool, windows []window, now time.Time) {
-	need := Duration(p.Policy)
+func decide(pools []Pool, p Pool, now time.Time) (d Decision) {
+	spec := p.Policy.Spec
+	if b := spec.FailureBudget; b != nil && p.Nodes > 0 && p.Failed >= max(scaled(b, p.Nodes), 1) {
+		d.Halted = fmt.Sprintf("%s failed, and the failure budget is %s", printable.Count(p.Failed, "node"), b.String())
+	}
+	windows, err := parse(spec)
+	if err == nil {
+		err = checkDependencies(pools, p)
+	}
+	var start time.Time
+	if err == nil && len(windows) > 0 {
+		start, d.Again, err = next(windows, p.Policy, now)
+	}
+	if err != nil {
+		d.Invalid = err.Error()
+	}
+	pending := firstNotUpdated(pools, spec.DependsOn)
+	switch {
+	case d.Invalid != "":
+		d.Refusal = fmt.Sprintf("waits, because NodeRolloutPolicy %s is invalid: %s", p.Name, d.Invalid)
+	case d.Halted != "":
+		d.Refusal = fmt.Sprintf("waits, because NodeRolloutPolicy %s halted the pool: %s", p.Name, d.Halted)
+	case pending != "":
+		d.Refusal = fmt.Sprintf("waits for MachineConfigPool %s, which is not updated yet: NodeRolloutPolicy %s depends on it", pending, p.Name)
+	case start.After(now):
+		d.Refusal = fmt.Sprintf("waits for the next window of NodeRolloutPolicy %s in which it can be done, at %s", p.Name, start.Format(time.RFC3339))
+	}
+	return d
+}
+
+// next returns the time at which a node may start, now or later, and the time at which that changes. A window that is too short for the measured
+// duration counts for the expected one: otherwise a slow update would end all others, and no faster one could be measured.
+func next(windows []window, p *api.NodeRolloutPolicy, now time.Time) (start, again time.Time, err error) {
 	all := intervals(windows, now)
+	need := Duration(p)
 	start, longest, ok := find(all, need, now)
+	if expected := expectedDuration(p); !ok && expected < need {
+		need = expected
+		start, longest, ok = find(all, need, now)
+	}
 	switch {
 	case !ok:
-		d.Invalid = fmt.Sprintf("a node needs %s, and the longest of spec.windows has %s", duration.HumanDuration(need), duration.HumanDuration(longest))
-		d.Refusal = fmt.Sprintf("waits, because NodeRolloutPolicy %s is invalid: %s", p.Name, d.Invalid)
+		return start, again, fmt.Errorf("a node needs %s, and the longest of spec.windows has %s: extend it, or set spec.expectedDuration",
+			duration.HumanDuration(need), duration.HumanDuration(longest))
 	case start.After(now):
-		d.Again = start
-		d.Refusal = fmt.Sprintf("waits for the next window of NodeRolloutPolicy %s in which it can be done, at %s", p.Name, start.Format(time.RFC3339))
-	default:
-		d.Again = all[0].end.Add(-need).Add(time.Second) // then a node no longer fits
+		return start, start, nil
 	}
+	return start, all[0].end.Add(-need).Add(time.Second), nil // then a node no longer fits
 }
 
 // parse returns the windows of a policy. The error names the invalid field.
@@ -121,12 +129,16 @@ func scaled(budget *intstr.IntOrString, nodes int) int {
 	return most
 }
 
-// Duration returns the time that a node of the policy's pool is expected to need.
+// Duration returns the time that a node of the policy's pool needs: the measured one, or the expected one before that is known.
 func Duration(p *api.NodeRolloutPolicy) time.Duration {
-	switch {
-	case p.Status.NodeDuration != nil:
+	if p.Status.NodeDuration != nil {
 		return p.Status.NodeDuration.Duration
-	case p.Spec.ExpectedDuration != nil:
+	}
+	return expectedDuration(p)
+}
+
+func expectedDuration(p *api.NodeRolloutPolicy) time.Duration {
+	if p.Spec.ExpectedDuration != nil {
 		return p.Spec.ExpectedDuration.Duration
 	}
 	return DefaultNodeDuration

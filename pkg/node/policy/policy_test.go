@@ -3,6 +3,7 @@ package policy
 import (
 	"testing"
 	"time"
+	_ "time/tzdata"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -20,7 +21,7 @@ func at(t *testing.T, text string) time.Time {
 	return parsed
 }
 
-func decide(spec api.NodeRolloutPolicySpec, now time.Time) Decision {
+func decideFor(spec api.NodeRolloutPolicySpec, now time.Time) Decision {
 	p := &api.NodeRolloutPolicy{Spec: spec}
 	p.Name = "worker"
 	return Decide([]Pool{{Name: "worker", Policy: p, Nodes: 100}}, now)[0]
@@ -57,7 +58,7 @@ func TestWindows(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			d := decide(api.NodeRolloutPolicySpec{Windows: tt.windows, ExpectedDuration: tt.expected}, at(t, tt.now))
+			d := decideFor(api.NodeRolloutPolicySpec{Windows: tt.windows, ExpectedDuration: tt.expected}, at(t, tt.now))
 			refusal := ""
 			if tt.opens != "" {
 				refusal = "waits for the next window of NodeRolloutPolicy worker in which it can be done, at " + tt.opens
@@ -79,6 +80,27 @@ func TestDurationIsTheMeasuredOneOnceThereIsOne(t *testing.T) {
 	assert.Equal(t, 7*time.Minute, Duration(p))
 }
 
+// TestSlowUpdateDoesNotEndAllOthers has a measured duration that no window has room for.
+func TestSlowUpdateDoesNotEndAllOthers(t *testing.T) {
+	t.Parallel()
+	p := &api.NodeRolloutPolicy{Spec: api.NodeRolloutPolicySpec{Windows: []api.UpdateWindow{{Start: "10:00", End: "11:00"}}}}
+	p.Status.NodeDuration = minutes(90)
+	d := Decide([]Pool{{Name: "worker", Policy: p}}, at(t, "2026-11-28T10:00:00Z"))[0]
+	assert.Equal(t, Decision{Again: at(t, "2026-11-28T10:30:01Z")}, d, "the expected duration counts")
+	p.Spec.ExpectedDuration = minutes(61)
+	d = Decide([]Pool{{Name: "worker", Policy: p}}, at(t, "2026-11-28T10:00:00Z"))[0]
+	assert.Equal(t, "a node needs 1h1m, and the longest of spec.windows has 60m: extend it, or set spec.expectedDuration", d.Invalid)
+}
+
+// TestInvalidPolicyReportsItsBudget has an invalid field beside an exhausted budget.
+func TestInvalidPolicyReportsItsBudget(t *testing.T) {
+	t.Parallel()
+	p := &api.NodeRolloutPolicy{Spec: api.NodeRolloutPolicySpec{FailureBudget: new(intstr.FromInt32(1)), DependsOn: []string{"infra"}}}
+	d := Decide([]Pool{{Name: "worker", Policy: p, Nodes: 3, Failed: 1}}, time.Time{})[0]
+	assert.Equal(t, "1 node failed, and the failure budget is 1", d.Halted)
+	assert.Contains(t, d.Invalid, "infra")
+}
+
 func TestInvalidPoliciesStartNoNode(t *testing.T) {
 	t.Parallel()
 	window := func(w api.UpdateWindow) api.NodeRolloutPolicySpec {
@@ -95,14 +117,14 @@ func TestInvalidPoliciesStartNoNode(t *testing.T) {
 		{window(api.UpdateWindow{Start: "10:00", End: "11:00", TimeZone: "local"}), `spec.windows[0].timeZone is "local": use a name of the IANA time zone database such as Europe/Prague`},
 		{window(api.UpdateWindow{Start: "25:00", End: "11:00"}), `spec.windows[0].start is "25:00": use a time such as 22:00`},
 		{window(api.UpdateWindow{Days: []string{"Monday"}, Start: "10:00", End: "11:00"}), `spec.windows[0].days has "Monday": use Mon, Tue, Wed, Thu, Fri, Sat or Sun`},
-		{window(api.UpdateWindow{Start: "10:00", End: "10:20"}), "a node needs 30m, and the longest of spec.windows has 20m"},
+		{window(api.UpdateWindow{Start: "10:00", End: "10:20"}), "a node needs 30m, and the longest of spec.windows has 20m: extend it, or set spec.expectedDuration"},
 		{api.NodeRolloutPolicySpec{ExpectedDuration: minutes(0)}, "spec.expectedDuration is 0s: use a duration such as 45m"},
 		{budget(intstr.FromInt32(0)), "spec.failureBudget is 0: use a number such as 2 or a percentage such as 3%"},
 		{budget(intstr.FromString("3")), "spec.failureBudget is 3: use a number such as 2 or a percentage such as 3%"},
 		{api.NodeRolloutPolicySpec{DependsOn: []string{"infra"}}, "spec.dependsOn names MachineConfigPool infra, which does not exist"},
 		{api.NodeRolloutPolicySpec{DependsOn: []string{"worker"}}, "spec.dependsOn has a cycle: worker, worker"},
 	} {
-		d := decide(tt.spec, at(t, "2026-11-28T10:00:00Z"))
+		d := decideFor(tt.spec, at(t, "2026-11-28T10:00:00Z"))
 		assert.Equal(t, tt.want, d.Invalid)
 		assert.Equal(t, "waits, because NodeRolloutPolicy worker is invalid: "+tt.want, d.Refusal)
 	}

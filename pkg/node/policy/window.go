@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	_ "time/tzdata" // images and administrators' machines may have no zone data
 
 	"github.com/cluster-version/cvo/pkg/api"
 )
@@ -93,8 +92,8 @@ func intervals(windows []window, now time.Time) []interval {
 	return merged
 }
 
-// find returns how long to wait for a window that is long enough for the rest of a node's update. ok is false if no window is: then longest is the
-// length of the longest one.
+// find returns the earliest time at which a window has room for one node. ok is false if no window has: then longest is the length of the longest
+// one.
 func find(all []interval, need time.Duration, now time.Time) (start time.Time, longest time.Duration, ok bool) {
 	for _, i := range all {
 		begin := i.start

@@ -45,7 +45,7 @@ type Candidates struct {
 func Used(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node) int {
 	used := 0
 	for _, n := range nodes {
-		if IsUnavailable(n) || hasTarget(n, p.Spec.Configuration.Name) && isFailing(n) {
+		if IsUnavailable(n) || hasFailed(p, n) {
 			used++
 		}
 	}
@@ -56,11 +56,15 @@ func Used(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node) int {
 func Failed(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node) int {
 	failed := 0
 	for _, n := range nodes {
-		if hasTarget(n, p.Spec.Configuration.Name) && isFailing(n) {
+		if hasFailed(p, n) {
 			failed++
 		}
 	}
 	return failed
+}
+
+func hasFailed(p *mcfgv1.MachineConfigPool, n *corev1.Node) bool {
+	return hasTarget(n, p.Spec.Configuration.Name) && isFailing(n)
 }
 
 // IsUpdated reports whether all of a pool's nodes run the pool's config.

@@ -31,7 +31,7 @@ type begun struct {
 	at     time.Time
 }
 
-// begin records that a node gets a config. A node that gets another config during its update goes on.
+// begin records that a node gets a config. A node that gets another config during its update continues.
 func (d *durations) begin(node, config string, now time.Time) {
 	if d.begun == nil {
 		d.begun = map[string]begun{}

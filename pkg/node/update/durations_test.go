@@ -28,7 +28,7 @@ func TestDurationsCountOnlyUpdatesThatAreDone(t *testing.T) {
 	for _, name := range []string{"done", "late", "failed", "retargeted", "deleted"} {
 		d.begin(name, "b", start)
 	}
-	d.begin("late", "c", start.Add(time.Minute)) // it goes on
+	d.begin("late", "c", start.Add(time.Minute)) // it continues
 	observe(2*time.Minute, node("done", "b", "b", api.NodeDone), node("late", "a", "c", api.NodeWorking), node("failed", "a", "b", api.NodeDegraded),
 		node("retargeted", "a", "x", api.NodeWorking))
 	observe(4*time.Minute, node("done", "b", "b", api.NodeDone), node("late", "c", "c", api.NodeDone), node("failed", "b", "b", api.NodeDone),

@@ -15,7 +15,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cluster-version/cvo/internal/printable"
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/plan"
+	"github.com/cluster-version/cvo/pkg/node/policy"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
@@ -33,6 +35,9 @@ const (
 type rollout struct {
 	pool  *mcfgv1.MachineConfigPool
 	nodes []*corev1.Node
+	// policy is the pool's NodeRolloutPolicy, nil if it has none, and decision what it allows.
+	policy   *api.NodeRolloutPolicy
+	decision policy.Decision
 	// isRendered reports whether the pool's config is what its MachineConfigs result in.
 	isRendered bool
 	// renderError says why the pool's MachineConfigs cannot be rendered; empty if they can.

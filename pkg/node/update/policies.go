@@ -2,6 +2,7 @@ package update
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -19,39 +20,58 @@ import (
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
-// restrict refuses candidates by the NodeRolloutPolicies, and writes the policies' status. It requests a reconcile for the time at which a window
-// starts or ends.
+// restrict refuses candidates by the NodeRolloutPolicies. It requests a reconcile for the time at which a window starts or ends.
 func (r *pools) restrict(ctx context.Context, rollouts []*rollout, inputs []plan.Pool) error {
 	r.durations.observe(rollouts, r.clock.Now())
-	var list api.NodeRolloutPolicyList
-	if err := r.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("listing NodeRolloutPolicies: %w", err)
-	}
-	policies := map[string]*api.NodeRolloutPolicy{}
-	for _, p := range r.writtenPolicies.All(pointers.To(list.Items)) {
-		policies[p.Name] = p
+	policies, err := r.policies(ctx)
+	if err != nil {
+		return err
 	}
 	states := make([]policy.Pool, len(rollouts))
 	for i, o := range rollouts {
+		o.policy = policies[o.pool.Name]
 		states[i] = policy.Pool{
-			Name: o.pool.Name, Policy: policies[o.pool.Name],
+			Name: o.pool.Name, Policy: o.policy,
 			Nodes: len(o.nodes), Failed: pool.Failed(o.pool, o.nodes) + len(inputs[i].Unstageable),
 			Updated: o.isRendered && o.specError == "" && pool.IsUpdated(o.pool, o.nodes),
 		}
 	}
 	now := r.clock.Now()
 	for i, d := range policy.Decide(states, now) {
-		o, p := rollouts[i], states[i].Policy
-		if p == nil {
-			continue
-		}
-		delete(policies, p.Name)
+		o := rollouts[i]
+		o.decision = d
 		inputs[i].Refuse(d.Refusal)
 		if wait := d.Again.Sub(now); wait > 0 && len(inputs[i].Candidates) > 0 && (o.wait == 0 || wait < o.wait) {
 			o.wait = wait
 		}
-		if err := r.reportPolicy(ctx, p, d, r.durations.of(p.Name)); err != nil {
-			return err
+	}
+	return nil
+}
+
+// policies returns all NodeRolloutPolicies by name, in the newest version that this process knows.
+func (r *pools) policies(ctx context.Context) (map[string]*api.NodeRolloutPolicy, error) {
+	var list api.NodeRolloutPolicyList
+	if err := r.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing NodeRolloutPolicies: %w", err)
+	}
+	byName := make(map[string]*api.NodeRolloutPolicy, len(list.Items))
+	for _, p := range r.writtenPolicies.All(pointers.To(list.Items)) {
+		byName[p.Name] = p
+	}
+	return byName, nil
+}
+
+// reportPolicies writes the status of all policies.
+func (r *pools) reportPolicies(ctx context.Context, rollouts []*rollout) error {
+	policies, err := r.policies(ctx)
+	if err != nil {
+		return err
+	}
+	var failures []error
+	for _, o := range rollouts {
+		if o.policy != nil {
+			delete(policies, o.policy.Name)
+			failures = append(failures, r.reportPolicy(ctx, o.policy, o.decision, r.durations.of(o.policy.Name)))
 		}
 	}
 	for _, p := range policies {
@@ -59,11 +79,9 @@ func (r *pools) restrict(ctx context.Context, rollouts []*rollout, inputs []plan
 			Type: api.PolicyAccepted, Status: metav1.ConditionFalse, Reason: api.ReasonPoolNotFound,
 			Message: fmt.Sprintf("MachineConfigPool %s does not exist: give the policy the name of a pool", p.Name),
 		}
-		if err := r.writePolicy(ctx, p, p.Status.NodeDuration, accepted); err != nil {
-			return err
-		}
+		failures = append(failures, r.writePolicy(ctx, p, p.Status.NodeDuration, accepted))
 	}
-	return nil
+	return errors.Join(failures...)
 }
 
 // reportPolicy writes what a policy allows. measured is the duration of an update, 0 if it is not known.

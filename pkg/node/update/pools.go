@@ -146,6 +146,9 @@ func (r *pools) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.R
 			result.RequeueAfter = o.wait
 		}
 	}
+	if err := r.reportPolicies(ctx, rollouts); err != nil {
+		failures = append(failures, err)
+	}
 	if len(failures) > 0 {
 		return reconcile.Result{}, errors.Join(failures...)
 	}

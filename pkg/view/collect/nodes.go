@@ -20,7 +20,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/view/nodes"
 )
 
-// Nodes reads the state of the updates of nodes: four lists, page by page. The error is ErrAbsent if the cluster has no MachineConfigPools.
+// Nodes reads the state of the updates of nodes: three lists, page by page. The error is ErrAbsent if the cluster has no MachineConfigPools.
 func Nodes(ctx context.Context, c client.Reader, now time.Time) (nodes.Cluster, error) {
 	cluster := nodes.Cluster{At: now}
 	pools, err := listed[mcfgv1.MachineConfigPool](ctx, c, &mcfgv1.MachineConfigPoolList{})
@@ -35,14 +35,6 @@ func Nodes(ctx context.Context, c client.Reader, now time.Time) (nodes.Cluster, 
 	if err != nil && !meta.IsNoMatchError(err) {
 		return cluster, explain("MachineConfigNodes", err)
 	}
-	policies, err := listed[api.NodeRolloutPolicy](ctx, c, &api.NodeRolloutPolicyList{})
-	if err != nil && !meta.IsNoMatchError(err) {
-		return cluster, explain("NodeRolloutPolicies", err)
-	}
-	cluster.RolloutPolicies = map[string]*api.NodeRolloutPolicy{}
-	for i := range policies {
-		cluster.RolloutPolicies[policies[i].Name] = &policies[i]
-	}
 	cluster.Pools, cluster.Nodes, cluster.Machines = pointers.To(pools), pointers.To(found), map[string]*mcfgv1.MachineConfigNode{}
 	for i := range machines {
 		cluster.Machines[machines[i].Name] = &machines[i]
@@ -50,7 +42,7 @@ func Nodes(ctx context.Context, c client.Reader, now time.Time) (nodes.Cluster, 
 	return cluster, nil
 }
 
-// Configs reads all MachineConfigs, the ControllerConfig and the policies for changes of nodes.
+// Configs reads all MachineConfigs, the ControllerConfig, the NodeRolloutPolicies and the policies for changes of nodes.
 func Configs(ctx context.Context, c client.Reader) (nodes.Configs, error) {
 	var configs nodes.Configs
 	found, err := listed[mcfgv1.MachineConfig](ctx, c, &mcfgv1.MachineConfigList{})
@@ -65,6 +57,14 @@ func Configs(ctx context.Context, c client.Reader) (nodes.Configs, error) {
 		configs.Controller = nil
 	case err != nil:
 		return configs, explain("ControllerConfig "+api.MachineConfigController, err)
+	}
+	policies, err := listed[api.NodeRolloutPolicy](ctx, c, &api.NodeRolloutPolicyList{})
+	if err != nil && !meta.IsNoMatchError(err) {
+		return configs, explain("NodeRolloutPolicies", err)
+	}
+	configs.RolloutPolicies = map[string]*api.NodeRolloutPolicy{}
+	for i := range policies {
+		configs.RolloutPolicies[policies[i].Name] = &policies[i]
 	}
 	var settings operatorv1.MachineConfiguration
 	err = c.Get(ctx, client.ObjectKey{Name: "cluster"}, &settings)

@@ -118,6 +118,8 @@ type Configs struct {
 	Stored, Added []*mcfgv1.MachineConfig
 	// Controller names the release of the stage; nil if it does not exist.
 	Controller *mcfgv1.ControllerConfig
+	// RolloutPolicies are the NodeRolloutPolicies by name, which decide when nodes start.
+	RolloutPolicies map[string]*api.NodeRolloutPolicy
 	// Policies decide about the actions after a change.
 	Policies operatorv1.NodeDisruptionPolicyClusterStatus
 }
@@ -160,7 +162,7 @@ func NewDraft(c Cluster, configs Configs, only string) (*Draft, error) {
 		isShown := only == "" || only == p.Name
 		d.drafts = append(d.drafts, r.draft(p, members, c.Nodes, c.Machines, isShown))
 	}
-	d.restrict(c.RolloutPolicies)
+	d.restrict(configs.RolloutPolicies)
 	// The controller does not start nodes of paused pools, so they must not take budgets from others.
 	slices.SortFunc(d.drafts, func(a, b draft) int {
 		return cmp.Or(compareBool(a.Paused, b.Paused), strings.Compare(a.Name, b.Name))

@@ -29,8 +29,6 @@ type Cluster struct {
 	Nodes []*corev1.Node
 	// Machines are the MachineConfigNodes by name.
 	Machines map[string]*mcfgv1.MachineConfigNode
-	// RolloutPolicies are the NodeRolloutPolicies by name.
-	RolloutPolicies map[string]*api.NodeRolloutPolicy
 }
 
 // Find returns the pool with a name. Its error lists the existing pools.
