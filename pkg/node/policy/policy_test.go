@@ -89,7 +89,7 @@ func TestSlowUpdateDoesNotEndAllOthers(t *testing.T) {
 	assert.Equal(t, Decision{Again: at(t, "2026-11-28T10:30:01Z")}, d, "the expected duration counts")
 	p.Spec.ExpectedDuration = minutes(61)
 	d = Decide([]Pool{{Name: "worker", Policy: p}}, at(t, "2026-11-28T10:00:00Z"))[0]
-	assert.Equal(t, "a node needs 1h1m, and the longest of spec.windows has 60m: extend it, or set spec.expectedDuration", d.Invalid)
+	assert.Equal(t, "a node needs 61m, and the longest of spec.windows has 60m: extend it, or set spec.expectedDuration", d.Invalid)
 }
 
 // TestInvalidPolicyReportsItsBudget has an invalid field beside an exhausted budget.
