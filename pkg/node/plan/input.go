@@ -87,6 +87,16 @@ func (p *Pool) refuseUnstageable(s pool.Staging) {
 	maps.Copy(p.Refused, s.Failed)
 }
 
+// State returns the pool's state that decides with its NodeRolloutPolicy, which is nil if it has none. isRendered reports whether the pool's
+// config is what its MachineConfigs result in.
+func (p *Pool) State(mcp *mcfgv1.MachineConfigPool, nodes []*corev1.Node, isRendered bool, rules *api.NodeRolloutPolicy) policy.Pool {
+	return policy.Pool{
+		Name: p.Name, Policy: rules,
+		Nodes: len(nodes), Failed: pool.Failed(mcp, nodes) + len(p.Unstageable),
+		Updated: isRendered && pool.IsUpdated(mcp, nodes),
+	}
+}
+
 // Refuse refuses the candidates that are not refused for another reason. why is a sentence without subject and period; an empty one refuses none.
 func (p *Pool) Refuse(why string) {
 	if why == "" {

@@ -17,7 +17,6 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/plan"
 	"github.com/cluster-version/cvo/pkg/node/policy"
-	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
 // restrict refuses candidates by the NodeRolloutPolicies. It requests a reconcile for the time at which a window starts or ends.
@@ -30,11 +29,7 @@ func (r *pools) restrict(ctx context.Context, rollouts []*rollout, inputs []plan
 	states := make([]policy.Pool, len(rollouts))
 	for i, o := range rollouts {
 		o.policy = policies[o.pool.Name]
-		states[i] = policy.Pool{
-			Name: o.pool.Name, Policy: o.policy,
-			Nodes: len(o.nodes), Failed: pool.Failed(o.pool, o.nodes) + len(inputs[i].Unstageable),
-			Updated: o.isRendered && o.specError == "" && pool.IsUpdated(o.pool, o.nodes),
-		}
+		states[i] = inputs[i].State(o.pool, o.nodes, o.isRendered && o.specError == "", o.policy)
 	}
 	now := r.clock.Now()
 	for i, d := range policy.Decide(states, now) {
