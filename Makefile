@@ -24,14 +24,13 @@ SEEDS ?= 500
 N ?= 3
 ARCH ?= $(shell go env GOARCH)
 
-# If CVO_TESTDATA is set, tests that need it fail instead of being skipped.
+# Tests on real releases run if CVO_TESTDATA names a folder with them.
 ifdef CVO_TESTDATA
 override CVO_TESTDATA := $(shell cd "$(CVO_TESTDATA)" 2>/dev/null && pwd || echo "$(CVO_TESTDATA)")
 ifneq ($(shell test -d "$(CVO_TESTDATA)/payloads" || [ "$(or $(MAKECMDGOALS),help)" = help ] && echo found),found)
 $(error CVO_TESTDATA=$(CVO_TESTDATA): this folder has no payloads: name the folder that docs/dev/testing.md describes, or unset the variable)
 endif
 export CVO_TESTDATA
-export CVO_TESTDATA_REQUIRED := 1
 endif
 
 GOLANGCI_LINT := go tool -modfile=tools/go.mod golangci-lint
@@ -46,7 +45,7 @@ help: ## Show this list
 	  /^##@ / { printf "\n%s\n", substr($$0, 5) } \
 	  /^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# The demo is a binary that make becomes, so that Ctrl-C and a kill reach it and nothing is left behind.
+# make replaces itself with the demo, so Ctrl-C and a kill reach it and nothing is left behind.
 .PHONY: demo
 demo: build kube-tools ## Install and update the example platform on a control plane of its own (DEMO_FLAGS=--help)
 	@go build -ldflags '-s -w' -o bin/demo ./test/demo
@@ -84,7 +83,7 @@ node-image: ## Build the image of kind nodes from Debian and Go modules, if the 
 	test/e2e/node/build.sh
 
 .PHONY: peers
-peers: ## Build into bin/peers what tests exchange images and signatures with, once (some minutes the first time)
+peers: ## Build the programs for `make interop` into bin/peers, once (some minutes the first time)
 	test/peers/build.sh
 
 .PHONY: helm
@@ -112,7 +111,7 @@ generate: ## Regenerate all generated files
 WHOLE := chart|demo|docs|e2e|env|image|integration|interop|property
 LIST := go list ./... | grep -vE '/test/($(WHOLE))$$'
 PACKAGES = $$($(LIST))
-# The gate runs all packages but those, and apart from the others, without the cache, these, whose tests also build programs.
+# `make test` runs these packages without Go's test cache, because their tests build programs.
 BUILDERS := test/operators/actor|cmd/cvo
 CACHED = $$($(LIST) | grep -vE '/($(BUILDERS))$$')
 UNCACHED := ./test/docs $(addprefix ./,$(subst |, ,$(BUILDERS)))
@@ -124,23 +123,24 @@ MAIN_PATHS := ^(TestExamplePlatformInstallsAndUpdates|TestRealReleasesInstallAnd
 # The test of test/docs that plays all pages. It takes minutes and needs Helm.
 WALKS := ^TestDocumentedOutputIsCurrent$$
 
-# gotest runs tests, lists those that failed at the end, and writes the results to a file for hack/slowest.sh and hack/failed.sh.
-gotest = $(GOTESTSUM) --format $(or $(2),standard-quiet) --jsonfile $(RESULTS)/$(1).json --
+# gotest runs tests, lists the failed ones at the end, and writes the results to a file for hack/slowest.sh and hack/failed.sh. A third argument
+# makes it fail if no test ran.
+gotest = $(GOTESTSUM) --format $(or $(2),standard-quiet) --jsonfile $(RESULTS)/$(1).json $(if $(3),--post-run-command '$(TESTED)') --
 
 # TESTED is a command that gotestsum runs with the number of tests.
 TESTED := sh -c "[ $$TESTS_TOTAL -gt 0 ] || { echo no test ran: PKG or TESTFLAGS selects none >&2; exit 1; }"
 
-# failures lists all that failed, from the results of several runs of gotest.
+# failures lists the failed tests, from the results of several runs of gotest.
 failures = [ $$failed -eq 0 ] || { echo 'what failed:'; hack/failed.sh $(RESULTS)/*.json | sed 's/^/  /'; }
 
 .PHONY: check
-check: crds golangci-lint ## Check the format, vet, and run the tests that need no control plane, for each edit (PKG=)
+check: jq crds golangci-lint ## Check the format, vet, and run the tests that need no control plane, for each edit (PKG=)
 	@packages="$(or $(PKG),$(PACKAGES))"; folders=$$(go list -f '{{.Dir}}' $(or $(PKG),./...)); echo 'checking the format, then go vet, then the tests'; \
 	  $(GOLANGCI_LINT) fmt --diff $$folders || { echo 'run make format' >&2; exit 1; }; \
 	  go vet $(or $(PKG),./...); \
 	  $(GOTESTSUM) --format standard-quiet --hide-summary skipped --post-run-command '$(TESTED)' -- -short -vet=off $$packages $(TESTFLAGS)
 
-# Without jq, the lists of the slowest and of the failed tests are missing, and tests of the documentation fail.
+# Without jq, the lists of the slowest and of the failed tests are missing, and tests of the documentation and of scripts fail.
 .PHONY: jq
 jq:
 	@command -v jq >/dev/null || { echo 'jq is missing: install it (on Debian: apt-get install jq)' >&2; exit 2; }
@@ -176,25 +176,25 @@ CONCURRENT = $(shell grep -rlE --include='*.go' $(GOROUTINES) pkg internal cmd m
 # before it exits unless GORACE sets another time.
 .PHONY: race
 race: crds kube-tools ## Run the tests of packages with goroutines under the race detector, which needs a C compiler
-	CGO_ENABLED=1 GORACE=atexit_sleep_ms=50 $(call gotest,race) -race -vet=off -timeout 20m $(CONCURRENT) $(TESTFLAGS)
+	CGO_ENABLED=1 GORACE=atexit_sleep_ms=50 $(call gotest,race,,tested) -race -vet=off -timeout 20m $(CONCURRENT) $(TESTFLAGS)
 
 # The longest packages come first, so that the others run in parallel with them.
 .PHONY: outer
 outer: jq crds kube-tools helm ## Run the tests of whole programs: integration, Helm, docs, histories
 	packages=$$(go list ./test/integration ./test/image ./test/... | grep -E '/test/($(WHOLE))$$' | grep -vE '/(e2e|interop)$$'); \
-	  $(call gotest,outer) -vet=off -timeout 45m -count 1 $$packages $(TESTFLAGS)
+	  $(call gotest,outer,,tested) -vet=off -timeout 45m -count 1 $$packages $(TESTFLAGS)
 
 .PHONY: flakes
-flakes: ## Run make test N times on a busy machine and list what failed (N=3, PKG=./pkg/...)
+flakes: ## Run make test N times on a busy machine and list the failed tests (N=3, PKG=./pkg/...)
 	hack/flakes.sh '$(N)'
 
 .PHONY: interop
 interop: peers ## Exchange images and signatures with cosign, crane, skopeo, Fulcio and Rekor
-	$(call gotest,interop) -timeout 15m -count 1 ./test/interop $(TESTFLAGS)
+	$(call gotest,interop,,tested) -timeout 15m -count 1 ./test/interop $(TESTFLAGS)
 
 .PHONY: integration
 integration: crds kube-tools ## Run only the tests of the built operator as a process against a real kube-apiserver
-	go test -timeout 30m -count 1 ./test/integration $(TESTFLAGS)
+	$(call gotest,integration,,tested) -timeout 30m -count 1 ./test/integration $(TESTFLAGS)
 
 # An older API server with the same etcd. The second run lists before it watches, as clients of such clusters do. The gates are fields of
 # pods that the tests set and that this version serves on request only.
@@ -212,11 +212,11 @@ compat: crds kube-tools ## Run the tests of applying, property and integration a
 .PHONY: e2e
 e2e: crds ## Run the tests on a real cluster, made by kind in Docker (KIND_NODE_IMAGE, CVO_E2E_KEEP=1: docs/dev/e2e.md)
 	@prepared=$$(test/e2e/prepare.sh) && set -- $$prepared && echo "node image: $$1, parallel clusters: $$2" && \
-	  CVO_E2E=1 KIND_NODE_IMAGE=$$1 $(call gotest,e2e,standard-verbose) -timeout 60m -count 1 -parallel $$2 ./test/e2e $(TESTFLAGS)
+	  CVO_E2E=1 KIND_NODE_IMAGE=$$1 $(call gotest,e2e,standard-verbose,tested) -timeout 60m -count 1 -parallel $$2 ./test/e2e $(TESTFLAGS)
 
 .PHONY: property
 property: crds kube-tools ## Try applying with SEEDS random histories against a real kube-apiserver, some under faults
-	go test -timeout 120m -count 1 $(TESTFLAGS) ./test/property -args -property.seeds $(SEEDS)
+	$(call gotest,property,,tested) -timeout 120m -count 1 $(TESTFLAGS) ./test/property -args -property.seeds $(SEEDS)
 
 .PHONY: fuzz
 fuzz: ## Fuzz every parser of outside bytes for FUZZTIME each

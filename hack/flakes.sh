@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs `make test` several times while other processes keep every core busy, and lists what failed and how often.
+# Runs `make test` several times while other processes keep every core busy, and lists the failed tests and how often they failed.
 #
 #   PKG=./pkg/apply hack/flakes.sh 3
 set -euo pipefail

@@ -36,10 +36,6 @@ usable() {
         docker info --format '{{.DriverStatus}}' | grep -q containerd.snapshotter; }
     ;;
   podman | buildah) "$1" info ;;
-  *)
-    echo "ENGINE=$1 is not docker, podman, buildah or none" >&2
-    exit 2
-    ;;
   esac >/dev/null 2>&1
 }
 
@@ -84,6 +80,13 @@ write() {
 pack=()
 if [ -n "${ENGINE:-}" ]; then
   engine=$ENGINE
+  case $engine in
+  docker | podman | buildah | none) ;;
+  *)
+    echo "ENGINE=$engine is not docker, podman, buildah or none" >&2
+    exit 2
+    ;;
+  esac
   if [ "$engine" != none ]; then build_with "$engine"; fi
 else
   engine=none

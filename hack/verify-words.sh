@@ -46,7 +46,7 @@ words='tell|tells|told|hear|hears|heard|farewell|passing|sending|whom|whoever|no
 names=$(search \
   -e "^func (\([^)]*\) )?($words)[[({]" -e "^(type|var|const) ($words) " -e "(^|[^A-Za-z0-9_.\"])($words)(, [A-Za-z0-9_]+)* :=" \
   -e "^[[:space:]]+($words) +([*[]|map|func|string|int|bool|time\\.|error)" -- "${folders[@]/%/*.go}" |
-  grep -vE '^[^:]+:[0-9]+:[[:space:]]*//' || true)
+  { grep -vE '^[^:]+:[0-9]+:[[:space:]]*//' || [ $? -eq 1 ]; })
 if [ -n "$names" ]; then
   printf 'rename these: the names do not describe their value or action:\n%s\n' "$names" >&2
   bad=1
