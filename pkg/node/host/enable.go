@@ -36,26 +36,36 @@ type installed struct {
 // addLinks adds the links of enabled units to a target, and the absence of those of disabled ones. They are the links that systemctl(1) writes, so the
 // journal restores them like any file. originals are those of the journal: a link in it would return if the target did not have its path.
 func (h *Host) addLinks(t target, content config.Content, originals map[string]tree.Entry) error {
-	for _, u := range content.Units {
-		if u.Enabled == nil || u.Mask != nil && *u.Mask {
-			continue
-		}
-		family, err := h.family(content, u.Name)
-		if err != nil && (*u.Enabled || !errors.Is(err, fs.ErrNotExist)) {
-			return err
-		}
-		for name, member := range family {
-			if *u.Enabled {
-				err = h.enable(t, member)
-			} else {
-				err = h.disable(t, name, originals)
+	for _, isEnabled := range []bool{false, true} { // an enabled unit may need a link with the name of one that a disabled unit loses
+		for _, u := range content.Units {
+			if u.Enabled == nil || *u.Enabled != isEnabled || u.Mask != nil && *u.Mask {
+				continue
 			}
-			if err != nil {
+			family, err := h.family(content, u.Name)
+			if err != nil && (isEnabled || !errors.Is(err, fs.ErrNotExist)) {
 				return err
+			}
+			for name, member := range family {
+				if name != u.Name && decides(content, name) {
+					continue
+				}
+				if isEnabled {
+					err = h.enable(t, member)
+				} else {
+					err = h.disable(t, name, originals)
+				}
+				if err != nil {
+					return err
+				}
 			}
 		}
 	}
 	return nil
+}
+
+// decides reports whether a content itself enables or disables a unit. Then Also of other units does not count.
+func decides(content config.Content, unit string) bool {
+	return slices.ContainsFunc(content.Units, func(u config.Unit) bool { return u.Name == unit && u.Enabled != nil })
 }
 
 func (h *Host) enable(t target, unit installed) error {
@@ -72,6 +82,7 @@ func (h *Host) enable(t target, unit installed) error {
 			return &fs.PathError{Op: "enable", Path: link, Err: unix.EEXIST}
 		}
 		t.entries[link] = wanted
+		delete(t.disabled, link)
 	}
 	return nil
 }

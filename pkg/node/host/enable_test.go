@@ -132,6 +132,51 @@ func TestDisabledUnitStaysDisabledWhileAConfigSaysSo(t *testing.T) {
 	assert.Equal(t, before, links(t, root))
 }
 
+// TestConfigDecidesAboutEachUnitThatItNames has units that have each other in Also, or the same alias.
+func TestConfigDecidesAboutEachUnitThatItNames(t *testing.T) {
+	const (
+		service = "multi-user.target.wants/a.service → /usr/lib/systemd/system/a.service"
+		socket  = "sockets.target.wants/a.socket → /usr/lib/systemd/system/a.socket"
+		alias   = "alias.service → /usr/lib/systemd/system/old.service"
+	)
+	for _, test := range []struct {
+		name  string
+		units []config.Unit
+		want  []string
+	}{
+		{"a service is disabled, its socket is not", []config.Unit{disabled("a.service"), enabled("a.socket", "")}, []string{alias, socket}},
+		{"a socket is disabled, its service is not", []config.Unit{enabled("a.service", ""), disabled("a.socket")}, []string{alias, service}},
+		{
+			"another unit gets the alias",
+			[]config.Unit{disabled("old.service"), enabled("new.service", "")},
+			[]string{"alias.service → /usr/lib/systemd/system/new.service", service, socket},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			root := t.TempDir()
+			write(t, root, "/usr/lib/systemd/system/a.service", "[Install]\nWantedBy=multi-user.target\nAlso=a.socket\n", 0o644)
+			write(t, root, "/usr/lib/systemd/system/a.socket", "[Install]\nWantedBy=sockets.target\nAlso=a.service\n", 0o644)
+			write(t, root, "/usr/lib/systemd/system/old.service", "[Install]\nAlias=alias.service\n", 0o644)
+			write(t, root, "/usr/lib/systemd/system/new.service", "[Install]\nAlias=alias.service\n", 0o644)
+			for _, l := range []string{service, socket, alias} {
+				name, target, _ := strings.Cut(l, " → ")
+				link(t, root, systemUnits+name, target)
+			}
+			h := open(t, root, tree.Options{})
+			for range 2 { // the order of the units makes no difference
+				update(t, h, "a", unitsOf(test.units...))
+				assert.Equal(t, test.want, links(t, root))
+				drifts, err := h.Verify(unitsOf(test.units...))
+				require.NoError(t, err)
+				assert.Empty(t, drifts)
+				update(t, h, "empty", config.Content{})
+				assert.Equal(t, []string{alias, service, socket}, links(t, root))
+				slices.Reverse(test.units)
+			}
+		})
+	}
+}
+
 func TestEnabledUnitKeepsAnEqualLink(t *testing.T) {
 	root := t.TempDir()
 	write(t, root, "/usr/lib/systemd/system/a.service", "[Install]\nWantedBy=multi-user.target", 0o644)
