@@ -85,20 +85,22 @@ func (m *Manager) Reboot(ctx context.Context) error {
 	return nil
 }
 
-// Run runs a command as a service that no file defines, and waits until it ends. It continues if the caller ends. started is false if the service
-// runs already.
+// Run runs a command as a service that no file defines, and waits until it ends. It continues if the caller ends. started is false without an
+// error if the service runs already. An error of a started service means that it failed, or that its end is not known.
 func (m *Manager) Run(ctx context.Context, unit string, command []string) (started bool, err error) {
 	properties := []dbus.Property{
 		dbus.PropDescription("Change this node for its machine-config daemon"), dbus.PropType("oneshot"), dbus.PropExecStart(command, false),
 		{Name: "CollectMode", Value: godbus.MakeVariant("inactive-or-failed")},
 	}
 	err = m.job(ctx, "running", unit, func(c *dbus.Conn, results chan<- string) (int, error) {
-		return c.StartTransientUnitContext(ctx, unit, "fail", properties, results)
+		id, err := c.StartTransientUnitContext(ctx, unit, "fail", properties, results)
+		started = err == nil
+		return id, err
 	})
 	if failure, ok := errors.AsType[godbus.Error](err); ok && failure.Name == "org.freedesktop.systemd1.UnitExists" {
 		return false, nil
 	}
-	return err == nil, err
+	return started, err
 }
 
 // job starts a job and waits for its result.
