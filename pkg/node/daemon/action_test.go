@@ -139,6 +139,21 @@ func TestInitSystemWithoutAnAnswerDegradesTheNode(t *testing.T) {
 	assert.NoFileExists(t, root+"/etc/motd")
 }
 
+func TestUnitThatCannotBeEnabledDegradesANodeWithoutAConfig(t *testing.T) {
+	s, root, _ := machineWith(t, 1)
+	s.spec.Config.Raw = []byte(`{"ignition":{"version":"3.5.0"},"systemd":{"units":[{"name":"a@.service","enabled":true,"contents":"[Install]\nWantedBy=a.target"}]}}`)
+	mc, err := config.Render("worker", []*mcfgv1.MachineConfig{{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: s.spec}}, "")
+	require.NoError(t, err)
+	s.spec = mc.Spec
+	d := process(t, s, root, &initSystem{})
+	written, after, err := d.step(t.Context(), newNode(map[string]string{api.DesiredConfigAnnotation: mc.Name}))
+	require.NoError(t, err)
+	assert.Equal(t, requestRetry.Max, after)
+	assert.Equal(t, api.NodeDegraded, written.Annotations[api.NodeStateAnnotation])
+	assert.Contains(t, written.Annotations[api.NodeReasonAnnotation], "finding unit a@.service: a template without DefaultInstance cannot be enabled")
+	assert.Empty(t, written.Annotations[api.DesiredDrainAnnotation])
+}
+
 func TestOnlyAnotherTargetFollowsARollBack(t *testing.T) {
 	s, root, name := machineWith(t, 1)
 	init := &initSystem{}

@@ -355,7 +355,7 @@ func (d *Daemon) giveUp(ctx context.Context, n *corev1.Node, name string, reason
 	return written, time.Nanosecond, err
 }
 
-// obstacle is a reason not to update the host yet: it differs from its config, or its init system does not answer.
+// obstacle is a reason not to update the host yet: it differs from its config, cannot be compared with it, or its init system does not answer.
 type obstacle string
 
 func (o obstacle) Error() string { return string(o) }
@@ -374,7 +374,7 @@ func (d *Daemon) decide(ctx context.Context, current host.Config, content config
 	found, err := d.host.Verify(expected)
 	switch {
 	case err != nil:
-		return decision, err
+		return decision, obstacle(err.Error())
 	case current.Name == "" && len(found) == 0:
 		return decision, nil
 	case current.Name != "" && len(found) > 0:
