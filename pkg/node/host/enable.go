@@ -5,6 +5,7 @@ package host
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"path"
@@ -34,14 +35,14 @@ type installed struct {
 }
 
 // addLinks adds the links of enabled units to a target, and the absence of those of disabled ones. They are the links that systemctl(1) writes, so the
-// journal restores them like any file. originals are those of the journal: a link in it would return if the target did not have its path.
-func (h *Host) addLinks(t target, content config.Content, originals map[string]tree.Entry) error {
+// journal restores them like any file.
+func (h *Host) addLinks(t target, content config.Content) error {
 	for _, isEnabled := range []bool{false, true} { // an enabled unit may need a link with the name of one that a disabled unit loses
 		for _, u := range content.Units {
 			if u.Enabled == nil || *u.Enabled != isEnabled || u.Mask != nil && *u.Mask {
 				continue
 			}
-			family, err := h.family(content, u.Name)
+			family, err := h.family(t, content, u.Name)
 			if err != nil && (isEnabled || !errors.Is(err, fs.ErrNotExist)) {
 				return err
 			}
@@ -52,7 +53,7 @@ func (h *Host) addLinks(t target, content config.Content, originals map[string]t
 				if isEnabled {
 					err = h.enable(t, member)
 				} else {
-					err = h.disable(t, name, originals)
+					err = h.disable(t, name)
 				}
 				if err != nil {
 					return err
@@ -71,9 +72,12 @@ func decides(content config.Content, unit string) bool {
 func (h *Host) enable(t target, unit installed) error {
 	for _, link := range unit.links {
 		wanted := own(tree.Entry{Kind: tree.Link, Target: unit.file})
-		found, err := h.tree.Read(link)
-		if err != nil {
-			return err
+		found, isManaged := t.originals[link]
+		if !isManaged {
+			var err error
+			if found, err = h.tree.Read(link); err != nil {
+				return err
+			}
 		}
 		if found.Kind == tree.Link && path.Base(found.Target) == path.Base(unit.file) {
 			wanted = found // another path of the same file, such as a relative one
@@ -87,12 +91,12 @@ func (h *Host) enable(t target, unit installed) error {
 	return nil
 }
 
-func (h *Host) disable(t target, unit string, originals map[string]tree.Entry) error {
+func (h *Host) disable(t target, unit string) error {
 	links, err := h.links()
 	if err != nil {
 		return err
 	}
-	maps.Copy(links, originals)
+	maps.Copy(links, t.originals) // they would return if the target did not have their paths
 	for name, e := range links {
 		isAlias := path.Dir(name) == units && path.Base(e.Target) == unit && path.Base(name) != unit
 		isDependency := slices.Contains(slices.Collect(maps.Values(dependencies)), path.Ext(path.Dir(name))) && path.Base(name) == unit
@@ -134,14 +138,14 @@ func (h *Host) links() (map[string]tree.Entry, error) {
 }
 
 // family returns a unit and those that its section [Install] names in Also, by name. The unit is in it even if it does not exist, which is an error.
-func (h *Host) family(content config.Content, unit string) (map[string]installed, error) {
+func (h *Host) family(t target, content config.Content, unit string) (map[string]installed, error) {
 	all := map[string]installed{}
 	for queue := []string{unit}; len(queue) > 0; queue = queue[1:] {
 		name := queue[0]
 		if _, ok := all[name]; ok {
 			continue
 		}
-		member, err := h.find(content, name)
+		member, err := h.find(t, content, name)
 		all[name] = member
 		if err != nil {
 			return all, fmt.Errorf("finding unit %s: %w", name, err)
@@ -151,8 +155,8 @@ func (h *Host) family(content config.Content, unit string) (map[string]installed
 	return all, nil
 }
 
-// find finds a unit in a content or on the host. Drop-ins of the host do not count.
-func (h *Host) find(content config.Content, unit string) (installed, error) {
+// find finds a unit on the host as it is after the change to a target. Drop-ins of the host do not count.
+func (h *Host) find(t target, content config.Content, unit string) (installed, error) {
 	prefix, suffix, _ := strings.Cut(strings.TrimSuffix(unit, path.Ext(unit)), "@")
 	names := []string{unit}
 	if template := prefix + "@" + path.Ext(unit); suffix != "" {
@@ -165,13 +169,10 @@ func (h *Host) find(content config.Content, unit string) (installed, error) {
 			for _, d := range content.Units[i].DropIns {
 				dropIns = append(dropIns, d.Contents)
 			}
-			if text := content.Units[i].Contents; text != "" {
-				return parse(unit, path.Join(units, name), append([]string{text}, dropIns...))
-			}
 		}
 		for _, folder := range unitFolders {
 			file := path.Join(folder, name)
-			data, err := h.read(file)
+			data, err := h.readAfter(t, file)
 			if errors.Is(err, fs.ErrNotExist) {
 				continue
 			}
@@ -182,6 +183,31 @@ func (h *Host) find(content config.Content, unit string) (installed, error) {
 		}
 	}
 	return installed{}, &fs.PathError{Op: "enable", Path: path.Join(units, unit), Err: unix.ENOENT}
+}
+
+// readAfter reads a file as it is after the change to a target: a path that the target leaves gets its original back.
+func (h *Host) readAfter(t target, name string) ([]byte, error) {
+	e, ok := t.entries[name]
+	if !ok || e.Kind == tree.Absent {
+		e, ok = t.originals[name]
+	}
+	switch {
+	case !ok:
+	case e.Kind == tree.Absent:
+		return nil, &fs.PathError{Op: "open", Path: name, Err: unix.ENOENT}
+	case e.Kind == tree.Link && path.IsAbs(e.Target):
+		name = e.Target
+	case e.Kind == tree.Link:
+		name = path.Join(path.Dir(name), e.Target)
+	case e.Kind == tree.File:
+		data, err := h.data(e.Digest, t)
+		if err != nil {
+			return nil, err
+		}
+		defer data.Close()
+		return io.ReadAll(data)
+	}
+	return h.read(name)
 }
 
 // parse reads the sections [Install] of a unit's file and its drop-ins (systemd.syntax(7)). An empty value removes the former ones.

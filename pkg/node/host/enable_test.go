@@ -192,6 +192,58 @@ func TestEnabledUnitKeepsAnEqualLink(t *testing.T) {
 	assert.Equal(t, []host.Drift{{Path: systemUnits + "multi-user.target.wants/a.service", Found: "missing"}}, drifts)
 }
 
+// TestUnitIsEnabledByTheFileThatTheChangeLeaves moves the file of a unit to or from a config that enables it.
+func TestUnitIsEnabledByTheFileThatTheChangeLeaves(t *testing.T) {
+	own := enabled("a.service", "[Install]\nWantedBy=own.target")
+	const wants = "os.target.wants/a.service → /usr/lib/systemd/system/a.service"
+	for _, test := range []struct {
+		name     string
+		prepare  func(root string)
+		from, to config.Content
+		want     []string // nil for an error
+	}{
+		{"only the former config has the file", func(string) {}, unitsOf(own), unitsOf(enabled("a.service", "")), nil},
+		{"the operating system has it, too", func(root string) {
+			write(t, root, "/usr/lib/systemd/system/a.service", "[Install]\nWantedBy=os.target", 0o644)
+		}, unitsOf(own), unitsOf(enabled("a.service", "")), []string{wants}},
+		{"the link has the same name for both files", func(root string) {
+			write(t, root, "/usr/lib/systemd/system/a.service", "[Install]\nWantedBy=own.target", 0o644)
+		}, unitsOf(own), unitsOf(enabled("a.service", "")), []string{"own.target.wants/a.service → /usr/lib/systemd/system/a.service"}},
+		{"an administrator's file returns", func(root string) {
+			write(t, root, systemUnits+"a.service", "[Install]\nWantedBy=admin.target", 0o644)
+		}, unitsOf(own), unitsOf(enabled("a.service", "")), []string{"admin.target.wants/a.service → " + systemUnits + "a.service"}},
+		{"an administrator's link returns", func(root string) {
+			write(t, root, "/opt/a.service", "[Install]\nWantedBy=admin.target", 0o644)
+			link(t, root, systemUnits+"a.service", "../../../opt/a.service")
+		}, unitsOf(own), unitsOf(enabled("a.service", "")), []string{"a.service → ../../../opt/a.service", "admin.target.wants/a.service → " + systemUnits + "a.service"}},
+		{
+			"the file is one of the config's files", func(string) {},
+			config.Content{},
+			config.Content{
+				Files: []config.File{file("/usr/lib/systemd/system/a.service", "[Install]\nWantedBy=os.target", 0o644)},
+				Units: []config.Unit{enabled("a.service", "")},
+			},
+			[]string{wants},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			root := t.TempDir()
+			test.prepare(root)
+			h := open(t, root, tree.Options{})
+			update(t, h, "from", test.from)
+			if test.want == nil {
+				require.ErrorIs(t, h.Apply("to", test.to), fs.ErrNotExist)
+				return
+			}
+			update(t, h, "to", test.to)
+			assert.Equal(t, test.want, links(t, root))
+			drifts, err := h.Verify(test.to)
+			require.NoError(t, err)
+			assert.Empty(t, drifts)
+		})
+	}
+}
+
 func TestUnitThatCannotBeEnabledStopsTheChange(t *testing.T) {
 	for _, test := range []struct {
 		unit config.Unit
