@@ -253,6 +253,11 @@ func parse(unit, file string, texts []string) (installed, error) {
 			return installed{}, fmt.Errorf("its section [Install] cannot be followed: %s: %w", link, unix.EINVAL)
 		}
 	}
+	for _, name := range slices.Concat(found.links, found.also) {
+		if config.Reserved(name) != "" {
+			return installed{}, fmt.Errorf("its section [Install] names a unit of the node stage: %s: %w", name, unix.EINVAL)
+		}
+	}
 	return found, nil
 }
 

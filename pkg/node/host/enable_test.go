@@ -253,6 +253,12 @@ func TestUnitThatCannotBeEnabledStopsTheChange(t *testing.T) {
 		{enabled("t@.service", "[Install]\nWantedBy=x.target"), "applying a: finding unit t@.service: a template without DefaultInstance cannot be enabled: invalid argument"},
 		{enabled("a.service", "[Install]\nAlias=../../passwd"), "applying a: finding unit a.service: its section [Install] cannot be followed: /etc/passwd: invalid argument"},
 		{enabled("a.service", "[Install]\nWantedBy=%b.target"), "applying a: finding unit a.service: its section [Install] cannot be followed: /etc/systemd/system/%b.target.wants/a.service: invalid argument"},
+		{enabled("a.service", "[Install]\nAlias=cvo-node-apply.service"), "applying a: finding unit a.service: its section [Install] names a unit of the node stage: /etc/systemd/system/cvo-node-apply.service: invalid argument"},
+		{enabled("a.service", "[Install]\nAlias=cvo-node-guard.service"), "applying a: finding unit a.service: its section [Install] names a unit of the node stage: /etc/systemd/system/cvo-node-guard.service: invalid argument"},
+		{
+			config.Unit{Name: "a.service", Contents: "[Install]\nAlso=cvo-node-guard.service", Enabled: new(false)},
+			"applying a: finding unit a.service: its section [Install] names a unit of the node stage: cvo-node-guard.service: invalid argument",
+		},
 		{enabled("a.service", "[Install]\nAlias=a.service"), "applying a: enable /etc/systemd/system/a.service: file exists"},
 	} {
 		root := t.TempDir()

@@ -15,9 +15,6 @@ import (
 	"github.com/cluster-version/cvo/pkg/node/host"
 )
 
-// applyUnit is the service that changes a host for its daemon.
-const applyUnit = "cvo-node-apply.service"
-
 // Request is what a daemon requests of the process that changes the host.
 type Request struct {
 	// Verb is the method of Machine to call.
@@ -145,7 +142,7 @@ func (r *Remote) request(ctx context.Context, request Request) error {
 	if err != nil {
 		return err
 	}
-	started, err := r.runner.Run(ctx, applyUnit, append(slices.Clone(r.command), string(encoded)))
+	started, err := r.runner.Run(ctx, config.ApplyUnit, append(slices.Clone(r.command), string(encoded)))
 	switch {
 	case started:
 	case err != nil:
