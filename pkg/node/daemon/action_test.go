@@ -163,7 +163,9 @@ func TestOnlyAnotherTargetFollowsARollBack(t *testing.T) {
 	})
 	_, _, err := d.step(t.Context(), drained)
 	require.ErrorIs(t, err, machine.ErrRebooting)
-	require.NoError(t, d.host.RollBack("a check failed: kubelet")) // before the reboot, so none follows
+	change, _, err := d.host.Pending()
+	require.NoError(t, err)
+	require.NoError(t, d.host.RollBack(change, "a check failed: kubelet")) // before the reboot, so none follows
 
 	n := drained
 	for written := n; written != nil; {

@@ -105,15 +105,19 @@ type RolledBack struct {
 	Reason string `json:"reason"`
 }
 
-// RollBack is like Undo, and keeps the reason until another change is confirmed, or until ForgetRollBack.
-func (h *Host) RollBack(reason string) error {
+// RollBack is like Undo, for one change only: it returns ErrPending if another one is pending. It keeps the reason until another change is confirmed,
+// or until ForgetRollBack. If the undo has begun, RollBack continues it, and the reason does not count.
+func (h *Host) RollBack(change Change, reason string) error {
 	return h.locked(func(s *state) error {
-		if s.Change == nil {
+		switch {
+		case s.Change == nil:
 			return h.collect(s)
+		case s.Change.ID() != change.ID():
+			return fmt.Errorf("undoing the change to %s: %w: to %s", change.To.Name, ErrPending, s.Change.To.Name)
+		case s.Change.IsUndoing():
+			return h.undo(s, s.Change.Failure)
 		}
-		if s.Change.RollBack == "" {
-			s.Change.RollBack = reason
-		}
+		s.Change.RollBack = reason
 		return h.undo(s, reason)
 	})
 }
