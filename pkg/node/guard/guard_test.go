@@ -81,7 +81,7 @@ func (p *played) open(o tree.Options) (*host.Host, *machine.Machine) {
 	h, err := host.Open(p.root, host.Options{Tree: o})
 	require.NoError(p.t, err)
 	p.t.Cleanup(func() { assert.NoError(p.t, h.Close()) })
-	return h, machine.New(h, machine.Options{Init: p, Guard: func(context.Context) string { return "/guard" }})
+	return h, machine.New(h, machine.Options{Init: p, Guard: func(context.Context) []string { return []string{"/guard"} }})
 }
 
 // guard returns a guard as a new process.
@@ -253,7 +253,7 @@ func TestGuardIsEnabledFromTheFirstWriteToTheConfirmation(t *testing.T) {
 	assert.True(t, seen)
 	unit, err := os.ReadFile(p.root + "/etc/systemd/system/" + config.GuardUnit)
 	require.NoError(t, err)
-	assert.Contains(t, string(unit), "\nExecStart=/guard\n")
+	assert.Contains(t, string(unit), "\nExecStart=\"/guard\"\n")
 	require.ErrorIs(t, h.DisableGuard(), host.ErrPending)
 	require.NoError(t, h.Confirm("new"))
 	assert.False(t, p.isGuarded())

@@ -51,7 +51,7 @@ type Init interface {
 type Machine struct {
 	host  *host.Host
 	init  Init
-	guard func(context.Context) string
+	guard func(context.Context) []string
 }
 
 // Options of a machine.
@@ -59,7 +59,7 @@ type Options struct {
 	// Init is the init system. Default: none. The machine is a folder then, for a trial: its files change, and no action follows.
 	Init Init
 	// Guard returns the command line of the service that guards the change which begins. Default: no guard.
-	Guard func(context.Context) string
+	Guard func(context.Context) []string
 }
 
 // New returns the machine of a host.
