@@ -157,13 +157,8 @@ func (h *Host) family(t target, content config.Content, unit string) (map[string
 
 // find finds a unit on the host as it is after the change to a target. Drop-ins of the host do not count.
 func (h *Host) find(t target, content config.Content, unit string) (installed, error) {
-	prefix, suffix, _ := strings.Cut(strings.TrimSuffix(unit, path.Ext(unit)), "@")
-	names := []string{unit}
-	if template := prefix + "@" + path.Ext(unit); suffix != "" {
-		names = append(names, template)
-	}
 	var dropIns []string
-	for _, name := range names {
+	for _, name := range namesOf(unit) {
 		i := slices.IndexFunc(content.Units, func(u config.Unit) bool { return u.Name == name })
 		if i >= 0 {
 			for _, d := range content.Units[i].DropIns {
@@ -183,6 +178,15 @@ func (h *Host) find(t target, content config.Content, unit string) (installed, e
 		}
 	}
 	return installed{}, &fs.PathError{Op: "enable", Path: path.Join(units, unit), Err: unix.ENOENT}
+}
+
+// namesOf returns the names of the files that define a unit, in the order of their priority: its own, and for an instance that of its template.
+func namesOf(unit string) []string {
+	prefix, instance, _ := strings.Cut(strings.TrimSuffix(unit, path.Ext(unit)), "@")
+	if instance == "" {
+		return []string{unit}
+	}
+	return []string{unit, prefix + "@" + path.Ext(unit)}
 }
 
 // readAfter reads a file as it is after the change to a target: a path that the target leaves gets its original back.
@@ -261,10 +265,14 @@ func parse(unit, file string, texts []string) (installed, error) {
 	return found, nil
 }
 
-// Touches reports whether the change has a step for a file or a link of a unit.
+// Touches reports whether the change has a step for a file or a link of a unit, or of the template of an instance.
 func (c Change) Touches(unit string) bool {
+	names := namesOf(unit)
 	return slices.ContainsFunc(c.Steps, func(s Step) bool {
-		folder := path.Dir(s.Path)
-		return path.Base(s.Path) == unit && strings.HasPrefix(s.Path, units+"/") || folder == path.Join(units, unit+".d")
+		folder, isDropIn := strings.CutSuffix(path.Dir(s.Path), ".d")
+		if isDropIn && path.Dir(folder) == units {
+			return slices.Contains(names, path.Base(folder))
+		}
+		return strings.HasPrefix(s.Path, units+"/") && slices.Contains(names, path.Base(s.Path))
 	})
 }
