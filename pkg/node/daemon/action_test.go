@@ -21,7 +21,6 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/config"
-	"github.com/cluster-version/cvo/pkg/node/disruption"
 	"github.com/cluster-version/cvo/pkg/node/host"
 	"github.com/cluster-version/cvo/pkg/node/machine"
 	"github.com/cluster-version/cvo/pkg/node/progress"
@@ -115,12 +114,12 @@ func TestPolicyReplacesTheDrainAndTheReboot(t *testing.T) {
 	s, root, name := machineWith(t, 1)
 	init := &initSystem{}
 	d := process(t, s, root, init)
-	d.policies = disruption.Policies(operatorv1.NodeDisruptionPolicyConfig{Files: []operatorv1.NodeDisruptionPolicySpecFile{{
+	d.policies = operatorv1.NodeDisruptionPolicyConfig{Files: []operatorv1.NodeDisruptionPolicySpecFile{{
 		Path: "/etc/motd",
 		Actions: []operatorv1.NodeDisruptionPolicySpecAction{{
 			Type: operatorv1.RestartSpecAction, Restart: &operatorv1.RestartService{ServiceName: "motd.service"},
 		}},
-	}}})
+	}}}
 	written, _, err := d.step(t.Context(), newNode(map[string]string{api.DesiredConfigAnnotation: name}))
 	require.NoError(t, err)
 	assert.Equal(t, api.NodeDone, written.Annotations[api.NodeStateAnnotation])

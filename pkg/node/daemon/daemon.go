@@ -53,8 +53,8 @@ type Daemon struct {
 	// version is the version of the release that contains the daemon.
 	version string
 
-	// policies are the effective node disruption policies of the cluster.
-	policies operatorv1.NodeDisruptionPolicyClusterStatus
+	// policies are the administrator's node disruption policies of the cluster.
+	policies operatorv1.NodeDisruptionPolicyConfig
 	// failed is the last config that could not be applied to the host.
 	failed failure
 	// staging is the result of the last request to stage a config.
@@ -85,9 +85,7 @@ type failure struct {
 
 // New returns the daemon of a node, from the release with a version. c reads from the API server, without a cache.
 func New(c client.WithWatch, h *host.Host, m Machine, clk clock.Clock, node, version string) *Daemon {
-	return &Daemon{
-		client: c, host: h, machine: m, clock: clk, node: node, version: version, policies: disruption.Default(),
-	}
+	return &Daemon{client: c, host: h, machine: m, clock: clk, node: node, version: version}
 }
 
 // state is the newest known state of the node's objects.
@@ -135,9 +133,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 			if seen.node.Object == nil || !seen.hasSynced {
 				continue // the Node is deleted, or not there yet
 			}
-			d.policies = disruption.Default()
+			d.policies = operatorv1.NodeDisruptionPolicyConfig{}
 			if seen.settings != nil {
-				d.policies = disruption.Policies(seen.settings.Spec.NodeDisruptionPolicy)
+				d.policies = seen.settings.Spec.NodeDisruptionPolicy
 			}
 			stageAgain, err := d.stage(ctx, seen.machine.Object)
 			stageAgain = stagings.after(ctx, "staging failed", err, stageAgain)
