@@ -1,9 +1,9 @@
 //go:build linux
 
-// Package daemon is the part of the node stage that runs on each node. It follows the requests in the annotations of its MachineConfigNode and its
-// Node: it reads and stages the requested MachineConfig, requests a drain, applies the config through package machine, requests that the cordon is lifted, and reports the
-// result. The cluster's node disruption policies decide about the drain and the reboot. The state is in the Node and on the host, so a restarted daemon continues. Only the
-// delays after failures are in memory.
+// Package daemon is the part of the node stage that runs on each node. It follows the requests in the annotations of its MachineConfigNode and
+// its Node: it reads and stages the requested MachineConfig, requests a drain, applies the config through package machine, requests that the
+// cordon is lifted, and reports the result. The cluster's node disruption policies decide about the drain and the reboot. The state is in the
+// Node and on the host, so a restarted daemon continues. Only the delays after failures are in memory.
 package daemon
 
 import (
@@ -188,8 +188,8 @@ func (r *retry) after(ctx context.Context, message string, err error, usual time
 	return after
 }
 
-// step makes one step toward the desired config. Its error is machine.ErrRebooting if the machine reboots. written is the Node if the step has changed it. after is the time until the next step; 0
-// if only a change of the Node requires one.
+// step makes one step toward the desired config. Its error is machine.ErrRebooting if the machine reboots. written is the Node if the step has
+// changed it. after is the time until the next step; 0 if only a change of the Node requires one.
 func (d *Daemon) step(ctx context.Context, n *corev1.Node) (written *corev1.Node, after time.Duration, err error) {
 	if n.Annotations[api.NodeStateAnnotation] != "" && n.Annotations[api.DaemonReleaseAnnotation] != d.version {
 		written, err := d.annotate(ctx, n, map[string]string{}) // while a drain lasts, there may be no other write

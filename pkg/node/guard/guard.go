@@ -111,7 +111,7 @@ func (g *Guard) continueUndo(ctx context.Context, change host.Change) error {
 	return g.machine.RollBack(ctx, change, "")
 }
 
-// check returns the first failure of the machine; empty if all is right.
+// check returns the first failure of the machine; empty if all checks pass.
 func (g *Guard) check(ctx context.Context, change host.Change) (failure string) {
 	content, err := g.host.Content(change.To)
 	if err != nil {
