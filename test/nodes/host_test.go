@@ -92,9 +92,9 @@ func (h *playedHost) guard() *exec.Cmd {
 	h.t.Helper()
 	unit, err := os.ReadFile(h.root + guardFile)
 	require.NoError(h.t, err)
-	command := regexp.MustCompile(`(?m)^ExecStart=(.*)$`).FindStringSubmatch(string(unit))
+	command := regexp.MustCompile(`(?m)^ExecStart="(.*)"$`).FindStringSubmatch(string(unit))
 	require.NotNil(h.t, command)
-	return h.command(strings.Fields(command[1]))
+	return h.command(strings.Split(command[1], `" "`))
 }
 
 // TestServiceOfTheHostMakesTheChange ends the daemon while the service runs, and after the request of a reboot. The service is the program that the

@@ -67,14 +67,20 @@ func Play(t testing.TB, socket string, o Options) *Systemd {
 	})
 	t.Cleanup(func() {
 		assert.NoError(t, listener.Close())
-		s.mu.Lock()
-		for _, conn := range s.conns {
-			_ = conn.Close()
-		}
-		s.mu.Unlock()
+		s.Disconnect()
 		running.Wait()
 	})
 	return s
+}
+
+// Disconnect closes all connections, as systemd does when it is updated. It accepts new ones.
+func (s *Systemd) Disconnect() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, conn := range s.conns {
+		_ = conn.Close()
+	}
+	s.conns = nil
 }
 
 // Calls returns the calls that change something, in their order.

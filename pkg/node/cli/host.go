@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"fmt"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -49,7 +48,7 @@ func (o *hostOptions) machine(h *host.Host) (*machine.Machine, error) {
 	}
 	return machine.New(h, machine.Options{
 		Init:  o.systemd(),
-		Guard: func(ctx context.Context) string { return strings.Join(o.guardCommand(ctx, program), " ") },
+		Guard: func(ctx context.Context) []string { return o.guardCommand(ctx, program) },
 	}), nil
 }
 

@@ -16,8 +16,23 @@ import (
 // Folder is the folder of the node stage on hosts. Package host keeps its journal there, so MachineConfigs must not write there.
 const Folder = "/var/lib/cvo-node"
 
-// GuardUnit is the service that guards a pending change. Only the node stage may write its files.
-const GuardUnit = "cvo-node-guard.service"
+// Services of the node stage on hosts. Only the node stage may write their files.
+const (
+	// ApplyUnit changes a host for its daemon. No file defines it.
+	ApplyUnit = "cvo-node-apply.service"
+	// GuardUnit guards a pending change.
+	GuardUnit = "cvo-node-guard.service"
+)
+
+// Reserved returns the service of the node stage that a path or the name of a unit belongs to; empty if there is none.
+func Reserved(name string) string {
+	for _, unit := range []string{ApplyUnit, GuardUnit} {
+		if strings.Contains("/"+name, "/"+unit) {
+			return unit
+		}
+	}
+	return ""
+}
 
 // volatile lists folders whose files a MachineConfig cannot manage: the kernel serves them, or they are empty after a reboot.
 var volatile = []string{"/dev", "/proc", "/run", "/sys", "/tmp", "/var/run"}
@@ -101,7 +116,7 @@ func (c checker) check(config types.Config) error {
 		if err := c.checkName(field+".name", unit.Name); err != nil {
 			return err
 		}
-		if unit.Name == GuardUnit {
+		if Reserved(unit.Name) != "" {
 			return c.errorf(field+".name", "choose another name", "is %s, which belongs to the node stage", quote(unit.Name))
 		}
 		for j, dropIn := range unit.Dropins {
@@ -136,8 +151,8 @@ func (c checker) checkFile(field string, file types.File) error {
 		return c.errorf(field+".path", choose, "is too long: a path has at most %d bytes, a name in it %d", maxPath, maxName)
 	case isBelow(name, Folder):
 		return c.errorf(field+".path", choose, "is %s, but the node stage keeps its own files in %s", quote(name), Folder)
-	case strings.Contains(name, "/"+GuardUnit):
-		return c.errorf(field+".path", choose, "is %s, but %s belongs to the node stage", quote(name), GuardUnit)
+	case Reserved(name) != "":
+		return c.errorf(field+".path", choose, "is %s, but %s belongs to the node stage", quote(name), Reserved(name))
 	}
 	for _, folder := range volatile {
 		if isBelow(file.Path, folder) {

@@ -87,6 +87,8 @@ func TestHostileConfigsAreRejected(t *testing.T) {
 		{"it rejects /tmp", bad(files(file("/tmp/a", ""))), "config.storage.files[0].path", "files in /tmp"},
 		{"it rejects the folder of the node stage", bad(files(file("/var/lib/cvo-node/record", ""))), "config.storage.files[0].path", "keeps its own files in /var/lib/cvo-node"},
 		{"it rejects a file of the guard", bad(files(file("/etc/systemd/system/sysinit.target.wants/cvo-node-guard.service", ""))), "config.storage.files[0].path", "belongs to the node stage"},
+		{"it rejects a file of the service that changes the host", bad(files(file("/usr/lib/systemd/system/cvo-node-apply.service", ""))), "config.storage.files[0].path", "cvo-node-apply.service belongs to the node stage"},
+		{"it rejects the service that changes the host", bad(units(`{"name": "cvo-node-apply.service", "dropins": [{"name": "a.conf", "contents": "[Unit]"}]}`)), "config.systemd.units[0].name", "belongs to the node stage"},
 		{"it rejects the guard", bad(units(`{"name": "cvo-node-guard.service", "mask": true}`)), "config.systemd.units[0].name", "belongs to the node stage"},
 
 		{"it rejects setuid", bad(files(`{"path": "/a", "mode": 2541}`)), "config.storage.files[0].mode", "octal 04755"},

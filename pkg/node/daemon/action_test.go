@@ -21,7 +21,6 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/config"
-	"github.com/cluster-version/cvo/pkg/node/disruption"
 	"github.com/cluster-version/cvo/pkg/node/host"
 	"github.com/cluster-version/cvo/pkg/node/machine"
 	"github.com/cluster-version/cvo/pkg/node/progress"
@@ -115,12 +114,12 @@ func TestPolicyReplacesTheDrainAndTheReboot(t *testing.T) {
 	s, root, name := machineWith(t, 1)
 	init := &initSystem{}
 	d := process(t, s, root, init)
-	d.policies = disruption.Policies(operatorv1.NodeDisruptionPolicyConfig{Files: []operatorv1.NodeDisruptionPolicySpecFile{{
+	d.policies = operatorv1.NodeDisruptionPolicyConfig{Files: []operatorv1.NodeDisruptionPolicySpecFile{{
 		Path: "/etc/motd",
 		Actions: []operatorv1.NodeDisruptionPolicySpecAction{{
 			Type: operatorv1.RestartSpecAction, Restart: &operatorv1.RestartService{ServiceName: "motd.service"},
 		}},
-	}}})
+	}}}
 	written, _, err := d.step(t.Context(), newNode(map[string]string{api.DesiredConfigAnnotation: name}))
 	require.NoError(t, err)
 	assert.Equal(t, api.NodeDone, written.Annotations[api.NodeStateAnnotation])
@@ -139,6 +138,21 @@ func TestInitSystemWithoutAnAnswerDegradesTheNode(t *testing.T) {
 	assert.NoFileExists(t, root+"/etc/motd")
 }
 
+func TestUnitThatCannotBeEnabledDegradesANodeWithoutAConfig(t *testing.T) {
+	s, root, _ := machineWith(t, 1)
+	s.spec.Config.Raw = []byte(`{"ignition":{"version":"3.5.0"},"systemd":{"units":[{"name":"a@.service","enabled":true,"contents":"[Install]\nWantedBy=a.target"}]}}`)
+	mc, err := config.Render("worker", []*mcfgv1.MachineConfig{{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: s.spec}}, "")
+	require.NoError(t, err)
+	s.spec = mc.Spec
+	d := process(t, s, root, &initSystem{})
+	written, after, err := d.step(t.Context(), newNode(map[string]string{api.DesiredConfigAnnotation: mc.Name}))
+	require.NoError(t, err)
+	assert.Equal(t, requestRetry.Max, after)
+	assert.Equal(t, api.NodeDegraded, written.Annotations[api.NodeStateAnnotation])
+	assert.Contains(t, written.Annotations[api.NodeReasonAnnotation], "finding unit a@.service: a template without DefaultInstance cannot be enabled")
+	assert.Empty(t, written.Annotations[api.DesiredDrainAnnotation])
+}
+
 func TestOnlyAnotherTargetFollowsARollBack(t *testing.T) {
 	s, root, name := machineWith(t, 1)
 	init := &initSystem{}
@@ -148,7 +162,9 @@ func TestOnlyAnotherTargetFollowsARollBack(t *testing.T) {
 	})
 	_, _, err := d.step(t.Context(), drained)
 	require.ErrorIs(t, err, machine.ErrRebooting)
-	require.NoError(t, d.host.RollBack("a check failed: kubelet")) // before the reboot, so none follows
+	change, _, err := d.host.Pending()
+	require.NoError(t, err)
+	require.NoError(t, d.host.RollBack(change, "a check failed: kubelet")) // before the reboot, so none follows
 
 	n := drained
 	for written := n; written != nil; {
@@ -180,20 +196,27 @@ func TestHostWithoutABackEndStagesNoKernelArguments(t *testing.T) {
 	mc, err := config.Render("worker", []*mcfgv1.MachineConfig{{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: s.spec}}, "")
 	require.NoError(t, err)
 	s.spec = mc.Spec
-	d := process(t, s, root, &initSystem{})
 	const want = "unsupported: this node cannot change kernel arguments: remove that from the MachineConfigs of its pool, or move the node to another pool"
-	after, err := d.stage(t.Context(), &mcfgv1.MachineConfigNode{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{api.StageAnnotation: mc.Name}}})
-	require.NoError(t, err)
-	assert.Equal(t, stageRetry, after)
-	assert.Equal(t, want, d.staging.failure)
+	for _, isStaged := range []bool{false, true} { // an earlier daemon may have staged it
+		d := process(t, s, root, &initSystem{})
+		if isStaged {
+			content, err := config.Decode(mc)
+			require.NoError(t, err)
+			require.NoError(t, d.host.Stage(mc.Name, content))
+		}
+		after, err := d.stage(t.Context(), &mcfgv1.MachineConfigNode{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{api.StageAnnotation: mc.Name}}})
+		require.NoError(t, err)
+		assert.Equal(t, stageRetry, after)
+		assert.Equal(t, want, d.staging.failure)
 
-	// A node that has the target already reports the same, without a drain.
-	written, _, err := d.step(t.Context(), newNode(map[string]string{api.DesiredConfigAnnotation: mc.Name}))
-	require.NoError(t, err)
-	assert.Equal(t, api.NodeUnreconcilable, written.Annotations[api.NodeStateAnnotation])
-	assert.Equal(t, want, written.Annotations[api.NodeReasonAnnotation])
-	assert.Empty(t, written.Annotations[api.DesiredDrainAnnotation])
-	assert.NoFileExists(t, root+"/etc/motd")
+		// A node that has the target already reports the same, without a drain.
+		written, _, err := d.step(t.Context(), newNode(map[string]string{api.DesiredConfigAnnotation: mc.Name}))
+		require.NoError(t, err)
+		assert.Equal(t, api.NodeUnreconcilable, written.Annotations[api.NodeStateAnnotation])
+		assert.Equal(t, want, written.Annotations[api.NodeReasonAnnotation])
+		assert.Empty(t, written.Annotations[api.DesiredDrainAnnotation])
+		assert.NoFileExists(t, root+"/etc/motd")
+	}
 }
 
 // TestNewTargetDuringTheRebootNeedsOneMoreReboot changes the target before and after the reboot, and after one that leaves another file.

@@ -1,9 +1,9 @@
 //go:build linux
 
-// Package daemon is the part of the node stage that runs on each node. It follows the requests in the annotations of its MachineConfigNode and its
-// Node: it reads and stages the requested MachineConfig, requests a drain, applies the config through package machine, requests that the cordon is lifted, and reports the
-// result. The cluster's node disruption policies decide about the drain and the reboot. The state is in the Node and on the host, so a restarted daemon continues. Only the
-// delays after failures are in memory.
+// Package daemon is the part of the node stage that runs on each node. It follows the requests in the annotations of its MachineConfigNode and
+// its Node: it reads and stages the requested MachineConfig, requests a drain, applies the config through package machine, requests that the
+// cordon is lifted, and reports the result. The cluster's node disruption policies decide about the drain and the reboot. The state is in the
+// Node and on the host, so a restarted daemon continues. Only the delays after failures are in memory.
 package daemon
 
 import (
@@ -53,8 +53,8 @@ type Daemon struct {
 	// version is the version of the release that contains the daemon.
 	version string
 
-	// policies are the effective node disruption policies of the cluster.
-	policies operatorv1.NodeDisruptionPolicyClusterStatus
+	// policies are the administrator's node disruption policies of the cluster.
+	policies operatorv1.NodeDisruptionPolicyConfig
 	// failed is the last config that could not be applied to the host.
 	failed failure
 	// staging is the result of the last request to stage a config.
@@ -85,9 +85,7 @@ type failure struct {
 
 // New returns the daemon of a node, from the release with a version. c reads from the API server, without a cache.
 func New(c client.WithWatch, h *host.Host, m Machine, clk clock.Clock, node, version string) *Daemon {
-	return &Daemon{
-		client: c, host: h, machine: m, clock: clk, node: node, version: version, policies: disruption.Default(),
-	}
+	return &Daemon{client: c, host: h, machine: m, clock: clk, node: node, version: version}
 }
 
 // state is the newest known state of the node's objects.
@@ -135,9 +133,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 			if seen.node.Object == nil || !seen.hasSynced {
 				continue // the Node is deleted, or not there yet
 			}
-			d.policies = disruption.Default()
+			d.policies = operatorv1.NodeDisruptionPolicyConfig{}
 			if seen.settings != nil {
-				d.policies = disruption.Policies(seen.settings.Spec.NodeDisruptionPolicy)
+				d.policies = seen.settings.Spec.NodeDisruptionPolicy
 			}
 			stageAgain, err := d.stage(ctx, seen.machine.Object)
 			stageAgain = stagings.after(ctx, "staging failed", err, stageAgain)
@@ -190,8 +188,8 @@ func (r *retry) after(ctx context.Context, message string, err error, usual time
 	return after
 }
 
-// step makes one step toward the desired config. Its error is machine.ErrRebooting if the machine reboots. written is the Node if the step has changed it. after is the time until the next step; 0
-// if only a change of the Node requires one.
+// step makes one step toward the desired config. Its error is machine.ErrRebooting if the machine reboots. written is the Node if the step has
+// changed it. after is the time until the next step; 0 if only a change of the Node requires one.
 func (d *Daemon) step(ctx context.Context, n *corev1.Node) (written *corev1.Node, after time.Duration, err error) {
 	if n.Annotations[api.NodeStateAnnotation] != "" && n.Annotations[api.DaemonReleaseAnnotation] != d.version {
 		written, err := d.annotate(ctx, n, map[string]string{}) // while a drain lasts, there may be no other write
@@ -355,7 +353,7 @@ func (d *Daemon) giveUp(ctx context.Context, n *corev1.Node, name string, reason
 	return written, time.Nanosecond, err
 }
 
-// obstacle is a reason not to update the host yet: it differs from its config, or its init system does not answer.
+// obstacle is a reason not to update the host yet: it differs from its config, cannot be compared with it, or its init system does not answer.
 type obstacle string
 
 func (o obstacle) Error() string { return string(o) }
@@ -374,7 +372,7 @@ func (d *Daemon) decide(ctx context.Context, current host.Config, content config
 	found, err := d.host.Verify(expected)
 	switch {
 	case err != nil:
-		return decision, err
+		return decision, obstacle(err.Error())
 	case current.Name == "" && len(found) == 0:
 		return decision, nil
 	case current.Name != "" && len(found) > 0:

@@ -40,8 +40,8 @@ func (d *Daemon) tryReport(ctx context.Context, s state) (reported *mcfgv1.Machi
 	return reported, again
 }
 
-// report writes the step of the update and the result of staging into the node's MachineConfigNode, which the controller creates. It returns nil if the status is the
-// same. The daemon is the only writer of the status, so the patch needs no lock.
+// report writes the step of the update and the result of staging into the node's MachineConfigNode, which the controller creates. It returns nil
+// if the status is the same. The daemon is the only writer of the status, so the patch needs no lock.
 func (d *Daemon) report(ctx context.Context, s state) (*mcfgv1.MachineConfigNode, error) {
 	before := s.machine.Object
 	if before == nil {

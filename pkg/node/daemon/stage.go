@@ -45,16 +45,14 @@ func (d *Daemon) stage(ctx context.Context, m *mcfgv1.MachineConfigNode) (after 
 		return 0, nil
 	}
 	name := m.Annotations[api.StageAnnotation]
-	if wait := d.staging.again.Sub(d.clock.Now()); d.staging.config == name && wait > 0 {
-		return wait, nil
-	}
-	staged, err := d.host.Staged()
-	if err == nil && staged.Name == name {
-		d.staging = staging{config: name}
-		return 0, nil
-	}
 	if d.staging.config != name {
 		d.staging = staging{} // until there is a result
+	}
+	if wait := d.staging.again.Sub(d.clock.Now()); wait > 0 {
+		return wait, nil
+	}
+	if staged, err := d.host.Staged(); err == nil && staged.Name == name && d.staging == (staging{config: name}) {
+		return 0, nil
 	}
 	_, err = d.load(ctx, name)
 	if isTransient(err) {
@@ -70,24 +68,24 @@ func (d *Daemon) stage(ctx context.Context, m *mcfgv1.MachineConfigNode) (after 
 	return 0, nil
 }
 
-// load returns the content of a rendered MachineConfig. It stages the config first, unless it is staged already. The name of the config has a hash
-// of its content, so the content never changes.
+// load returns the content of a rendered MachineConfig that the host can have. It stages the config first, unless it is staged already.
 func (d *Daemon) load(ctx context.Context, name string) (config.Content, error) {
-	if staged, err := d.host.Staged(); err == nil && staged.Name == name {
-		if content, err := d.host.Content(staged); err == nil {
-			return content, nil
+	content, isStaged := d.staged(name)
+	if !isStaged {
+		mc := &mcfgv1.MachineConfig{}
+		if err := d.client.Get(ctx, client.ObjectKey{Name: name}, mc); err != nil {
+			return config.Content{}, fmt.Errorf("reading MachineConfig %s: %w", name, err)
 		}
-	}
-	mc := &mcfgv1.MachineConfig{}
-	if err := d.client.Get(ctx, client.ObjectKey{Name: name}, mc); err != nil {
-		return config.Content{}, fmt.Errorf("reading MachineConfig %s: %w", name, err)
-	}
-	content, err := config.Decode(mc)
-	if err != nil {
-		return config.Content{}, err
+		var err error
+		if content, err = config.Decode(mc); err != nil {
+			return config.Content{}, err
+		}
 	}
 	if why := d.machine.Unsupported(content); why != "" {
 		return config.Content{}, fmt.Errorf("%w: %s", errUnsupported, why)
+	}
+	if isStaged {
+		return content, nil
 	}
 	if err := d.host.Stage(name, content); errors.Is(err, host.ErrBusy) {
 		return config.Content{}, err
@@ -95,6 +93,16 @@ func (d *Daemon) load(ctx context.Context, name string) (config.Content, error) 
 		return config.Content{}, fmt.Errorf("%w: %w", errNotStaged, err)
 	}
 	return content, nil
+}
+
+// staged returns the content of a config that is staged. The name of the config has a hash of its content, so the content never changes.
+func (d *Daemon) staged(name string) (content config.Content, isStaged bool) {
+	staged, err := d.host.Staged()
+	if err != nil || staged.Name != name {
+		return content, false
+	}
+	content, err = d.host.Content(staged)
+	return content, err == nil
 }
 
 // isTransient reports whether load may succeed soon, without a change of the host or the config.

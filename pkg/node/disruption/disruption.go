@@ -6,7 +6,6 @@ package disruption
 import (
 	"fmt"
 	"path"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -53,7 +52,10 @@ func Default() operatorv1.NodeDisruptionPolicyClusterStatus {
 // Policies returns the default policies and the administrator's. An administrator's policy replaces the default for the same path or the SSH
 // keys. Invalid reports the policies that Policies leaves out.
 func Policies(own operatorv1.NodeDisruptionPolicyConfig) operatorv1.NodeDisruptionPolicyClusterStatus {
-	policies := Default()
+	return merge(Default(), own)
+}
+
+func merge(policies operatorv1.NodeDisruptionPolicyClusterStatus, own operatorv1.NodeDisruptionPolicyConfig) operatorv1.NodeDisruptionPolicyClusterStatus {
 	for _, file := range own.Files {
 		if !path.IsAbs(file.Path) {
 			continue
@@ -89,17 +91,13 @@ func Invalid(own operatorv1.NodeDisruptionPolicyConfig) []string {
 	return texts
 }
 
-// ForHost returns the policies for a host. A default policy with an action on a service that the host lacks requires a reboot: it is made for
+// ForHost is like Policies, for one host. A default policy with an action on a service that the host lacks requires a reboot: it is made for
 // another distribution. An administrator's policy stays as it is, and its action fails.
 func ForHost(
-	policies operatorv1.NodeDisruptionPolicyClusterStatus, lacks func(service string) (bool, error),
+	own operatorv1.NodeDisruptionPolicyConfig, lacks func(service string) (bool, error),
 ) (operatorv1.NodeDisruptionPolicyClusterStatus, error) {
-	defaults := Default().Files
-	policies.Files = slices.Clone(policies.Files)
+	policies := Default()
 	for i, policy := range policies.Files {
-		if !slices.ContainsFunc(defaults, func(d operatorv1.NodeDisruptionPolicyStatusFile) bool { return reflect.DeepEqual(d, policy) }) {
-			continue
-		}
 		for _, action := range policy.Actions {
 			service := serviceOf(action)
 			if service == "" {
@@ -115,7 +113,7 @@ func ForHost(
 			}
 		}
 	}
-	return policies, nil
+	return merge(policies, own), nil
 }
 
 // serviceOf returns the service that an action reloads or restarts; empty if it does neither.

@@ -20,7 +20,7 @@ import (
 const (
 	// interval is the time between two looks at the machine.
 	interval = 5 * time.Second
-	// retry is the time after an error, and after the request of a reboot.
+	// retry is the time after an error, after the request of a reboot, and until an unchanged undo is continued.
 	retry = time.Minute
 )
 
@@ -35,6 +35,9 @@ type Guard struct {
 	// change identifies the change that the trial is about.
 	change string
 	trial  Trial
+	// undo identifies the undo that the guard has seen last, and its phase. undoSince is the time of the first look at it.
+	undo      string
+	undoSince time.Duration
 }
 
 // New returns the guard of a machine. uptime returns the time of the boot's monotonic clock.
@@ -80,13 +83,13 @@ func (g *Guard) look(ctx context.Context) (hasEnded bool, err error) {
 	switch {
 	case err != nil:
 		return false, err
-	case change.Phase == host.Undoing, change.Phase == host.Undone:
-		return false, g.machine.Undo(ctx)
+	case change.IsUndoing():
+		return false, g.continueUndo(ctx, change)
 	case change.Phase == host.Applied && change.NeedsReboot() && change.Boot == boot:
 		return false, nil // the machine has not booted with the config yet
 	}
-	if id := change.To.Digest + change.Boot; g.change != id {
-		g.change, g.trial = id, Trial{}
+	if g.change != change.ID() {
+		g.change, g.trial = change.ID(), Trial{}
 	}
 	g.trial = g.trial.Observe(g.uptime(), g.check(ctx, change))
 	reason := g.trial.Judge(g.uptime(), g.options)
@@ -94,10 +97,21 @@ func (g *Guard) look(ctx context.Context) (hasEnded bool, err error) {
 		return false, nil
 	}
 	logr.FromContextOrDiscard(ctx).Info("undoing the change", "config", change.To.Name, "reason", reason)
-	return false, g.machine.RollBack(ctx, reason)
+	return false, g.machine.RollBack(ctx, change, reason)
 }
 
-// check returns the first failure of the machine; empty if all is right.
+// continueUndo continues an undo that its process has left. Another process may be running its actions, without the lock of the host.
+func (g *Guard) continueUndo(ctx context.Context, change host.Change) error {
+	if seen := change.ID() + " " + string(change.Phase); g.undo != seen {
+		g.undo, g.undoSince = seen, g.uptime()
+	}
+	if g.uptime()-g.undoSince < retry {
+		return nil
+	}
+	return g.machine.RollBack(ctx, change, "")
+}
+
+// check returns the first failure of the machine; empty if all checks pass.
 func (g *Guard) check(ctx context.Context, change host.Change) (failure string) {
 	content, err := g.host.Content(change.To)
 	if err != nil {

@@ -34,6 +34,8 @@ type played struct {
 	calls []string
 	// hasFailed is whether every unit has failed.
 	hasFailed bool
+	// during is called in each restart of another unit than the guard; nil for nothing.
+	during func()
 }
 
 func play(t *testing.T) *played {
@@ -57,13 +59,19 @@ func (p *played) boot() {
 
 func (p *played) call(call string) error {
 	p.calls = append(p.calls, call)
+	if during := p.during; during != nil && call == "restart a.service" {
+		p.during = nil
+		during()
+	}
 	return nil
 }
 
 func (p *played) HasUnit(context.Context, string) (bool, error)   { return true, nil }
 func (p *played) HasFailed(context.Context, string) (bool, error) { return p.hasFailed, nil }
 func (p *played) ReloadUnitFiles(context.Context) error           { return nil }
-func (p *played) Restart(_ context.Context, unit string) error    { return p.call("restart " + unit) }
+func (p *played) Restart(ctx context.Context, unit string) error {
+	return errors.Join(p.call("restart "+unit), ctx.Err())
+}
 
 func (p *played) Reload(_ context.Context, unit string) error { return p.call("reload " + unit) }
 func (p *played) Reboot(context.Context) error                { return p.call("reboot") }
@@ -73,7 +81,7 @@ func (p *played) open(o tree.Options) (*host.Host, *machine.Machine) {
 	h, err := host.Open(p.root, host.Options{Tree: o})
 	require.NoError(p.t, err)
 	p.t.Cleanup(func() { assert.NoError(p.t, h.Close()) })
-	return h, machine.New(h, machine.Options{Init: p, Guard: func(context.Context) string { return "/guard" }})
+	return h, machine.New(h, machine.Options{Init: p, Guard: func(context.Context) []string { return []string{"/guard"} }})
 }
 
 // guard returns a guard as a new process.
@@ -162,6 +170,62 @@ func TestFailedUnitUndoesItsChange(t *testing.T) {
 	assert.Equal(t, host.RolledBack{Config: "new", Reason: "a check failed for 10m0s: unit a.service has failed"}, p.rolledBack())
 }
 
+// TestGuardLeavesAnUndoToTheProcessThatRunsItsActions has an undo of the daemon, which ends during its actions or not.
+func TestGuardLeavesAnUndoToTheProcessThatRunsItsActions(t *testing.T) {
+	for _, dies := range []bool{false, true} {
+		p := play(t)
+		_, m := p.open(tree.Options{})
+		require.NoError(t, m.Apply(t.Context(), "new", content, restart))
+		p.calls = nil
+		g := p.guard(tree.Options{})
+		now := time.Duration(0)
+		g.uptime = func() time.Duration { return now }
+		look := func() (hasEnded bool) {
+			hasEnded, err := g.look(t.Context())
+			require.NoError(t, err)
+			return hasEnded
+		}
+		ctx, end := context.WithCancel(t.Context())
+		p.during = func() {
+			require.False(t, look())
+			now += retry - 1
+			require.False(t, look())
+			if dies {
+				end()
+			}
+		}
+		if err := m.Undo(ctx); dies {
+			require.ErrorIs(t, err, context.Canceled)
+			now++
+			require.False(t, look())
+			assert.Equal(t, []string{"restart a.service", "restart a.service"}, p.calls)
+		} else {
+			require.NoError(t, err)
+			assert.Equal(t, []string{"restart a.service"}, p.calls)
+		}
+		end()
+		assert.True(t, look())
+		assert.Empty(t, p.rolledBack(), "the guard did not begin the undo")
+	}
+}
+
+func TestGuardUndoesOnlyTheChangeThatItJudged(t *testing.T) {
+	p := play(t)
+	h, m := p.open(tree.Options{})
+	require.NoError(t, m.Apply(t.Context(), "judged", content, restart))
+	judged, _, err := h.Pending()
+	require.NoError(t, err)
+	require.NoError(t, m.Undo(t.Context()))
+	require.NoError(t, m.Apply(t.Context(), "other", config.Content{}, restart))
+	p.calls = nil
+	require.ErrorIs(t, m.RollBack(t.Context(), judged, "a check failed"), host.ErrPending)
+	change, pending, err := h.Pending()
+	require.NoError(t, err)
+	assert.True(t, pending)
+	assert.Equal(t, host.Applied, change.Phase)
+	assert.Empty(t, p.calls)
+}
+
 func TestGuardWaitsForTheReboot(t *testing.T) {
 	p := play(t)
 	_, m := p.open(tree.Options{})
@@ -189,7 +253,7 @@ func TestGuardIsEnabledFromTheFirstWriteToTheConfirmation(t *testing.T) {
 	assert.True(t, seen)
 	unit, err := os.ReadFile(p.root + "/etc/systemd/system/" + config.GuardUnit)
 	require.NoError(t, err)
-	assert.Contains(t, string(unit), "\nExecStart=/guard\n")
+	assert.Contains(t, string(unit), "\nExecStart=\"/guard\"\n")
 	require.ErrorIs(t, h.DisableGuard(), host.ErrPending)
 	require.NoError(t, h.Confirm("new"))
 	assert.False(t, p.isGuarded())
@@ -223,6 +287,8 @@ func TestKilledGuardIsContinued(t *testing.T) {
 			}()
 			g := p.guard(o)
 			g.options.BootDeadline = time.Nanosecond
+			now := time.Duration(0)
+			g.uptime = func() time.Duration { now += retry; return now }
 			for hasEnded := false; !hasEnded; {
 				var err error
 				if hasEnded, err = g.look(t.Context()); errors.Is(err, machine.ErrRebooting) {

@@ -39,7 +39,7 @@ type Trial struct {
 	failedSince time.Duration
 }
 
-// Observe adds the result of the checks at a time. failure is empty if all are right.
+// Observe adds the result of the checks at a time. failure is empty if all checks pass.
 func (t Trial) Observe(at time.Duration, failure string) Trial {
 	if !t.begun {
 		t.begun, t.since = true, at
@@ -64,6 +64,6 @@ func (t Trial) Judge(at time.Duration, o Options) (reason string) {
 	case t.failure != "":
 		return fmt.Sprintf("the change was not confirmed for %s, and a check fails: %s", (at - t.since).Round(time.Second), t.failure)
 	default:
-		return fmt.Sprintf("all checks are right, but the daemon did not confirm the change for %s", (at - t.since).Round(time.Second))
+		return fmt.Sprintf("all checks pass, but the daemon did not confirm the change for %s", (at - t.since).Round(time.Second))
 	}
 }

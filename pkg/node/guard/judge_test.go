@@ -32,7 +32,7 @@ func TestGuardUndoesAChangeThatFailsOrIsNotConfirmed(t *testing.T) {
 		{
 			"the daemon does not confirm",
 			[]seen{{0, ""}},
-			30 * m, "all checks are right, but the daemon did not confirm the change for 30m0s",
+			30 * m, "all checks pass, but the daemon did not confirm the change for 30m0s",
 		},
 		{
 			"a check fails again and again",

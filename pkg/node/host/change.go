@@ -64,7 +64,7 @@ func (h *Host) Resume() error {
 		switch {
 		case s.Change == nil || s.Change.Phase == Applied:
 			return nil
-		case s.Change.Phase == Undoing, s.Change.Phase == Undone:
+		case s.Change.IsUndoing():
 			return fmt.Errorf("resuming the change to %s: %w", s.Change.To.Name, ErrUndoing)
 		}
 		content, err := h.Content(s.Change.To)

@@ -5,6 +5,7 @@ package host
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"path"
@@ -34,36 +35,49 @@ type installed struct {
 }
 
 // addLinks adds the links of enabled units to a target, and the absence of those of disabled ones. They are the links that systemctl(1) writes, so the
-// journal restores them like any file. originals are those of the journal: a link in it would return if the target did not have its path.
-func (h *Host) addLinks(t target, content config.Content, originals map[string]tree.Entry) error {
-	for _, u := range content.Units {
-		if u.Enabled == nil || u.Mask != nil && *u.Mask {
-			continue
-		}
-		family, err := h.family(content, u.Name)
-		if err != nil && (*u.Enabled || !errors.Is(err, fs.ErrNotExist)) {
-			return err
-		}
-		for name, member := range family {
-			if *u.Enabled {
-				err = h.enable(t, member)
-			} else {
-				err = h.disable(t, name, originals)
+// journal restores them like any file.
+func (h *Host) addLinks(t target, content config.Content) error {
+	for _, isEnabled := range []bool{false, true} { // an enabled unit may need a link with the name of one that a disabled unit loses
+		for _, u := range content.Units {
+			if u.Enabled == nil || *u.Enabled != isEnabled || u.Mask != nil && *u.Mask {
+				continue
 			}
-			if err != nil {
+			family, err := h.family(t, content, u.Name)
+			if err != nil && (isEnabled || !errors.Is(err, fs.ErrNotExist)) {
 				return err
+			}
+			for name, member := range family {
+				if name != u.Name && decides(content, name) {
+					continue
+				}
+				if isEnabled {
+					err = h.enable(t, member)
+				} else {
+					err = h.disable(t, name)
+				}
+				if err != nil {
+					return err
+				}
 			}
 		}
 	}
 	return nil
 }
 
+// decides reports whether a content itself enables or disables a unit. Then Also of other units does not count.
+func decides(content config.Content, unit string) bool {
+	return slices.ContainsFunc(content.Units, func(u config.Unit) bool { return u.Name == unit && u.Enabled != nil })
+}
+
 func (h *Host) enable(t target, unit installed) error {
 	for _, link := range unit.links {
 		wanted := own(tree.Entry{Kind: tree.Link, Target: unit.file})
-		found, err := h.tree.Read(link)
-		if err != nil {
-			return err
+		found, isManaged := t.originals[link]
+		if !isManaged {
+			var err error
+			if found, err = h.tree.Read(link); err != nil {
+				return err
+			}
 		}
 		if found.Kind == tree.Link && path.Base(found.Target) == path.Base(unit.file) {
 			wanted = found // another path of the same file, such as a relative one
@@ -72,16 +86,17 @@ func (h *Host) enable(t target, unit installed) error {
 			return &fs.PathError{Op: "enable", Path: link, Err: unix.EEXIST}
 		}
 		t.entries[link] = wanted
+		delete(t.disabled, link)
 	}
 	return nil
 }
 
-func (h *Host) disable(t target, unit string, originals map[string]tree.Entry) error {
+func (h *Host) disable(t target, unit string) error {
 	links, err := h.links()
 	if err != nil {
 		return err
 	}
-	maps.Copy(links, originals)
+	maps.Copy(links, t.originals) // they would return if the target did not have their paths
 	for name, e := range links {
 		isAlias := path.Dir(name) == units && path.Base(e.Target) == unit && path.Base(name) != unit
 		isDependency := slices.Contains(slices.Collect(maps.Values(dependencies)), path.Ext(path.Dir(name))) && path.Base(name) == unit
@@ -123,14 +138,14 @@ func (h *Host) links() (map[string]tree.Entry, error) {
 }
 
 // family returns a unit and those that its section [Install] names in Also, by name. The unit is in it even if it does not exist, which is an error.
-func (h *Host) family(content config.Content, unit string) (map[string]installed, error) {
+func (h *Host) family(t target, content config.Content, unit string) (map[string]installed, error) {
 	all := map[string]installed{}
 	for queue := []string{unit}; len(queue) > 0; queue = queue[1:] {
 		name := queue[0]
 		if _, ok := all[name]; ok {
 			continue
 		}
-		member, err := h.find(content, name)
+		member, err := h.find(t, content, name)
 		all[name] = member
 		if err != nil {
 			return all, fmt.Errorf("finding unit %s: %w", name, err)
@@ -140,27 +155,19 @@ func (h *Host) family(content config.Content, unit string) (map[string]installed
 	return all, nil
 }
 
-// find finds a unit in a content or on the host. Drop-ins of the host do not count.
-func (h *Host) find(content config.Content, unit string) (installed, error) {
-	prefix, suffix, _ := strings.Cut(strings.TrimSuffix(unit, path.Ext(unit)), "@")
-	names := []string{unit}
-	if template := prefix + "@" + path.Ext(unit); suffix != "" {
-		names = append(names, template)
-	}
+// find finds a unit on the host as it is after the change to a target. Drop-ins of the host do not count.
+func (h *Host) find(t target, content config.Content, unit string) (installed, error) {
 	var dropIns []string
-	for _, name := range names {
+	for _, name := range namesOf(unit) {
 		i := slices.IndexFunc(content.Units, func(u config.Unit) bool { return u.Name == name })
 		if i >= 0 {
 			for _, d := range content.Units[i].DropIns {
 				dropIns = append(dropIns, d.Contents)
 			}
-			if text := content.Units[i].Contents; text != "" {
-				return parse(unit, path.Join(units, name), append([]string{text}, dropIns...))
-			}
 		}
 		for _, folder := range unitFolders {
 			file := path.Join(folder, name)
-			data, err := h.read(file)
+			data, err := h.readAfter(t, file)
 			if errors.Is(err, fs.ErrNotExist) {
 				continue
 			}
@@ -171,6 +178,40 @@ func (h *Host) find(content config.Content, unit string) (installed, error) {
 		}
 	}
 	return installed{}, &fs.PathError{Op: "enable", Path: path.Join(units, unit), Err: unix.ENOENT}
+}
+
+// namesOf returns the names of the files that define a unit, in the order of their priority: its own, and for an instance that of its template.
+func namesOf(unit string) []string {
+	prefix, instance, _ := strings.Cut(strings.TrimSuffix(unit, path.Ext(unit)), "@")
+	if instance == "" {
+		return []string{unit}
+	}
+	return []string{unit, prefix + "@" + path.Ext(unit)}
+}
+
+// readAfter reads a file as it is after the change to a target: a path that the target leaves gets its original back.
+func (h *Host) readAfter(t target, name string) ([]byte, error) {
+	e, ok := t.entries[name]
+	if !ok || e.Kind == tree.Absent {
+		e, ok = t.originals[name]
+	}
+	switch {
+	case !ok:
+	case e.Kind == tree.Absent:
+		return nil, &fs.PathError{Op: "open", Path: name, Err: unix.ENOENT}
+	case e.Kind == tree.Link && path.IsAbs(e.Target):
+		name = e.Target
+	case e.Kind == tree.Link:
+		name = path.Join(path.Dir(name), e.Target)
+	case e.Kind == tree.File:
+		data, err := h.data(e.Digest, t)
+		if err != nil {
+			return nil, err
+		}
+		defer data.Close()
+		return io.ReadAll(data)
+	}
+	return h.read(name)
 }
 
 // parse reads the sections [Install] of a unit's file and its drop-ins (systemd.syntax(7)). An empty value removes the former ones.
@@ -216,13 +257,22 @@ func parse(unit, file string, texts []string) (installed, error) {
 			return installed{}, fmt.Errorf("its section [Install] cannot be followed: %s: %w", link, unix.EINVAL)
 		}
 	}
+	for _, name := range slices.Concat(found.links, found.also) {
+		if config.Reserved(name) != "" {
+			return installed{}, fmt.Errorf("its section [Install] names a unit of the node stage: %s: %w", name, unix.EINVAL)
+		}
+	}
 	return found, nil
 }
 
-// Touches reports whether the change has a step for a file or a link of a unit.
+// Touches reports whether the change has a step for a file or a link of a unit, or of the template of an instance.
 func (c Change) Touches(unit string) bool {
+	names := namesOf(unit)
 	return slices.ContainsFunc(c.Steps, func(s Step) bool {
-		folder := path.Dir(s.Path)
-		return path.Base(s.Path) == unit && strings.HasPrefix(s.Path, units+"/") || folder == path.Join(units, unit+".d")
+		folder, isDropIn := strings.CutSuffix(path.Dir(s.Path), ".d")
+		if isDropIn && path.Dir(folder) == units {
+			return slices.Contains(names, path.Base(folder))
+		}
+		return strings.HasPrefix(s.Path, units+"/") && slices.Contains(names, path.Base(s.Path))
 	})
 }

@@ -132,6 +132,51 @@ func TestDisabledUnitStaysDisabledWhileAConfigSaysSo(t *testing.T) {
 	assert.Equal(t, before, links(t, root))
 }
 
+// TestConfigDecidesAboutEachUnitThatItNames has units that have each other in Also, or the same alias.
+func TestConfigDecidesAboutEachUnitThatItNames(t *testing.T) {
+	const (
+		service = "multi-user.target.wants/a.service → /usr/lib/systemd/system/a.service"
+		socket  = "sockets.target.wants/a.socket → /usr/lib/systemd/system/a.socket"
+		alias   = "alias.service → /usr/lib/systemd/system/old.service"
+	)
+	for _, test := range []struct {
+		name  string
+		units []config.Unit
+		want  []string
+	}{
+		{"a service is disabled, its socket is not", []config.Unit{disabled("a.service"), enabled("a.socket", "")}, []string{alias, socket}},
+		{"a socket is disabled, its service is not", []config.Unit{enabled("a.service", ""), disabled("a.socket")}, []string{alias, service}},
+		{
+			"another unit gets the alias",
+			[]config.Unit{disabled("old.service"), enabled("new.service", "")},
+			[]string{"alias.service → /usr/lib/systemd/system/new.service", service, socket},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			root := t.TempDir()
+			write(t, root, "/usr/lib/systemd/system/a.service", "[Install]\nWantedBy=multi-user.target\nAlso=a.socket\n", 0o644)
+			write(t, root, "/usr/lib/systemd/system/a.socket", "[Install]\nWantedBy=sockets.target\nAlso=a.service\n", 0o644)
+			write(t, root, "/usr/lib/systemd/system/old.service", "[Install]\nAlias=alias.service\n", 0o644)
+			write(t, root, "/usr/lib/systemd/system/new.service", "[Install]\nAlias=alias.service\n", 0o644)
+			for _, l := range []string{service, socket, alias} {
+				name, target, _ := strings.Cut(l, " → ")
+				link(t, root, systemUnits+name, target)
+			}
+			h := open(t, root, tree.Options{})
+			for range 2 { // the order of the units makes no difference
+				update(t, h, "a", unitsOf(test.units...))
+				assert.Equal(t, test.want, links(t, root))
+				drifts, err := h.Verify(unitsOf(test.units...))
+				require.NoError(t, err)
+				assert.Empty(t, drifts)
+				update(t, h, "empty", config.Content{})
+				assert.Equal(t, []string{alias, service, socket}, links(t, root))
+				slices.Reverse(test.units)
+			}
+		})
+	}
+}
+
 func TestEnabledUnitKeepsAnEqualLink(t *testing.T) {
 	root := t.TempDir()
 	write(t, root, "/usr/lib/systemd/system/a.service", "[Install]\nWantedBy=multi-user.target", 0o644)
@@ -147,6 +192,58 @@ func TestEnabledUnitKeepsAnEqualLink(t *testing.T) {
 	assert.Equal(t, []host.Drift{{Path: systemUnits + "multi-user.target.wants/a.service", Found: "missing"}}, drifts)
 }
 
+// TestUnitIsEnabledByTheFileThatTheChangeLeaves moves the file of a unit to or from a config that enables it.
+func TestUnitIsEnabledByTheFileThatTheChangeLeaves(t *testing.T) {
+	own := enabled("a.service", "[Install]\nWantedBy=own.target")
+	const wants = "os.target.wants/a.service → /usr/lib/systemd/system/a.service"
+	for _, test := range []struct {
+		name     string
+		prepare  func(root string)
+		from, to config.Content
+		want     []string // nil for an error
+	}{
+		{"only the former config has the file", func(string) {}, unitsOf(own), unitsOf(enabled("a.service", "")), nil},
+		{"the operating system has it, too", func(root string) {
+			write(t, root, "/usr/lib/systemd/system/a.service", "[Install]\nWantedBy=os.target", 0o644)
+		}, unitsOf(own), unitsOf(enabled("a.service", "")), []string{wants}},
+		{"the link has the same name for both files", func(root string) {
+			write(t, root, "/usr/lib/systemd/system/a.service", "[Install]\nWantedBy=own.target", 0o644)
+		}, unitsOf(own), unitsOf(enabled("a.service", "")), []string{"own.target.wants/a.service → /usr/lib/systemd/system/a.service"}},
+		{"an administrator's file returns", func(root string) {
+			write(t, root, systemUnits+"a.service", "[Install]\nWantedBy=admin.target", 0o644)
+		}, unitsOf(own), unitsOf(enabled("a.service", "")), []string{"admin.target.wants/a.service → " + systemUnits + "a.service"}},
+		{"an administrator's link returns", func(root string) {
+			write(t, root, "/opt/a.service", "[Install]\nWantedBy=admin.target", 0o644)
+			link(t, root, systemUnits+"a.service", "../../../opt/a.service")
+		}, unitsOf(own), unitsOf(enabled("a.service", "")), []string{"a.service → ../../../opt/a.service", "admin.target.wants/a.service → " + systemUnits + "a.service"}},
+		{
+			"the file is one of the config's files", func(string) {},
+			config.Content{},
+			config.Content{
+				Files: []config.File{file("/usr/lib/systemd/system/a.service", "[Install]\nWantedBy=os.target", 0o644)},
+				Units: []config.Unit{enabled("a.service", "")},
+			},
+			[]string{wants},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			root := t.TempDir()
+			test.prepare(root)
+			h := open(t, root, tree.Options{})
+			update(t, h, "from", test.from)
+			if test.want == nil {
+				require.ErrorIs(t, h.Apply("to", test.to), fs.ErrNotExist)
+				return
+			}
+			update(t, h, "to", test.to)
+			assert.Equal(t, test.want, links(t, root))
+			drifts, err := h.Verify(test.to)
+			require.NoError(t, err)
+			assert.Empty(t, drifts)
+		})
+	}
+}
+
 func TestUnitThatCannotBeEnabledStopsTheChange(t *testing.T) {
 	for _, test := range []struct {
 		unit config.Unit
@@ -156,6 +253,12 @@ func TestUnitThatCannotBeEnabledStopsTheChange(t *testing.T) {
 		{enabled("t@.service", "[Install]\nWantedBy=x.target"), "applying a: finding unit t@.service: a template without DefaultInstance cannot be enabled: invalid argument"},
 		{enabled("a.service", "[Install]\nAlias=../../passwd"), "applying a: finding unit a.service: its section [Install] cannot be followed: /etc/passwd: invalid argument"},
 		{enabled("a.service", "[Install]\nWantedBy=%b.target"), "applying a: finding unit a.service: its section [Install] cannot be followed: /etc/systemd/system/%b.target.wants/a.service: invalid argument"},
+		{enabled("a.service", "[Install]\nAlias=cvo-node-apply.service"), "applying a: finding unit a.service: its section [Install] names a unit of the node stage: /etc/systemd/system/cvo-node-apply.service: invalid argument"},
+		{enabled("a.service", "[Install]\nAlias=cvo-node-guard.service"), "applying a: finding unit a.service: its section [Install] names a unit of the node stage: /etc/systemd/system/cvo-node-guard.service: invalid argument"},
+		{
+			config.Unit{Name: "a.service", Contents: "[Install]\nAlso=cvo-node-guard.service", Enabled: new(false)},
+			"applying a: finding unit a.service: its section [Install] names a unit of the node stage: cvo-node-guard.service: invalid argument",
+		},
 		{enabled("a.service", "[Install]\nAlias=a.service"), "applying a: enable /etc/systemd/system/a.service: file exists"},
 	} {
 		root := t.TempDir()

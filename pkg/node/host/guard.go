@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"strconv"
 	"strings"
 
 	"github.com/cluster-version/cvo/pkg/node/config"
@@ -25,8 +26,13 @@ const (
 // programs has the programs of the node stage that run on the host, by digest.
 const programs = config.Folder + "/bin"
 
-// guardText returns the text of the guard's unit. systemd replaces words that begin with a percent sign.
-func guardText(command string) []byte {
+// guardText returns the text of the guard's unit. systemd splits the command at spaces, unless these are in quotes, and replaces what begins with a
+// percent sign or a dollar sign, also there (systemd.syntax(7), systemd.service(5)).
+func guardText(command []string) []byte {
+	words := make([]string, len(command))
+	for i, word := range command {
+		words[i] = strings.NewReplacer("%", "%%", "$", "$$").Replace(strconv.Quote(word))
+	}
 	return fmt.Appendf(nil, `# The node stage writes this file before it changes the host, and removes it when the change is confirmed or undone.
 [Unit]
 Description=Undo an update of this node that fails
@@ -42,12 +48,12 @@ StartLimitIntervalSec=0
 ExecStart=%s
 Restart=on-failure
 RestartSec=5s
-`, config.Folder, strings.ReplaceAll(command, "%", "%%"))
+`, config.Folder, strings.Join(words, " "))
 }
 
 // EnableGuard makes the host run a command at each boot until the pending change ends. Call it before the first step of a change. A guard that is
 // enabled keeps its command.
-func (h *Host) EnableGuard(command string) error {
+func (h *Host) EnableGuard(command []string) error {
 	return h.locked(func(s *state) error {
 		if s.Change == nil {
 			return fmt.Errorf("enabling the guard: %w", ErrNotApplied)
@@ -105,15 +111,19 @@ type RolledBack struct {
 	Reason string `json:"reason"`
 }
 
-// RollBack is like Undo, and keeps the reason until another change is confirmed, or until ForgetRollBack.
-func (h *Host) RollBack(reason string) error {
+// RollBack is like Undo, for one change only: it returns ErrPending if another one is pending. It keeps the reason until another change is confirmed,
+// or until ForgetRollBack. If the undo has begun, RollBack continues it, and the reason does not count.
+func (h *Host) RollBack(change Change, reason string) error {
 	return h.locked(func(s *state) error {
-		if s.Change == nil {
+		switch {
+		case s.Change == nil:
 			return h.collect(s)
+		case s.Change.ID() != change.ID():
+			return fmt.Errorf("undoing the change to %s: %w: to %s", change.To.Name, ErrPending, s.Change.To.Name)
+		case s.Change.IsUndoing():
+			return h.undo(s, s.Change.Failure)
 		}
-		if s.Change.RollBack == "" {
-			s.Change.RollBack = reason
-		}
+		s.Change.RollBack = reason
 		return h.undo(s, reason)
 	})
 }

@@ -16,11 +16,12 @@ import (
 func TestGuardKeepsTheCommandThatBeganTheChange(t *testing.T) {
 	root := t.TempDir()
 	h := open(t, root, tree.Options{})
-	require.Error(t, h.EnableGuard("/first"))
+	require.Error(t, h.EnableGuard([]string{"/first"}))
 	require.NoError(t, h.Begin("new", config.Content{}))
-	require.NoError(t, h.EnableGuard("/first --url=%d"))
-	require.NoError(t, h.EnableGuard("/second"))
-	assert.Contains(t, list(t, root)["/etc/systemd/system/cvo-node-guard.service"], "ExecStart=/first --url=%%d\n")
+	require.NoError(t, h.EnableGuard([]string{"/first", `--url=%d "a\b" $HOME`, "'\n", ";"}))
+	require.NoError(t, h.EnableGuard([]string{"/second"}))
+	assert.Contains(t, list(t, root)["/etc/systemd/system/cvo-node-guard.service"],
+		"\n"+`ExecStart="/first" "--url=%%d \"a\\b\" $$HOME" "'\n" ";"`+"\n", "systemd passes the same words")
 	require.NoError(t, h.Undo())
 	assert.NotContains(t, list(t, root), "/etc/systemd/system/cvo-node-guard.service")
 }

@@ -1,12 +1,12 @@
 //go:build linux
 
-// Package host changes the files and the enabled units of a host to the content of a rendered MachineConfig, and back. It takes a root folder and a Content of
-// package config. A journal on disk makes each change safe: before the first write to the host, it holds every step and a copy of
-// everything that the change replaces. After a crash at any point, the next process continues the change or undoes it.
+// Package host changes the files and the enabled units of a host to the content of a rendered MachineConfig, and back. It takes a root
+// folder and a Content of package config. A journal on disk makes each change safe: before the first write to the host, it holds every step
+// and a copy of everything that the change replaces. After a crash at any point, the next process continues the change or undoes it.
 //
 // A change is pending until Confirm. The journal keeps the original of each managed path: its entry before any config managed it. The
-// original returns as soon as no config manages the path. Stage puts a config on disk before its change begins. Package tree writes the single files. Package
-// machine runs the actions that follow, such as a reboot. Linux only.
+// original returns as soon as no config manages the path. Stage puts a config on disk before its change begins. Package tree writes the
+// single files. Package machine runs the actions that follow, such as a reboot. Linux only.
 package host
 
 import (

@@ -64,6 +64,12 @@ type Change struct {
 	Originals map[string]tree.Entry `json:"originals"`
 }
 
+// ID identifies the change in a boot.
+func (c Change) ID() string { return c.To.Digest + " " + c.Boot }
+
+// IsUndoing reports whether the undo of the change has begun.
+func (c Change) IsUndoing() bool { return c.Phase == Undoing || c.Phase == Undone }
+
 // Step changes one path. Each path has one step at most, so the entry on the host shows whether the step has happened.
 type Step struct {
 	Path   string     `json:"path"`

@@ -32,12 +32,16 @@ type target struct {
 	data map[string][]byte
 	// disabled contains the paths of links that enable disabled units. Their entries have kind Absent.
 	disabled map[string]bool
+	// originals are those of the journal. A path that the target does not have returns to its original.
+	originals map[string]tree.Entry
 }
 
 // targetOf returns the target of a Content. A unit is a file below /etc/systemd/system, a drop-in a file in its folder NAME.d, a masked
 // unit a link to /dev/null. An entry of kind Absent stands for a unit that must not be masked.
 func targetOf(content config.Content) (target, error) {
-	t := target{map[string]tree.Entry{}, map[string]config.File{}, map[string][]byte{}, map[string]bool{}}
+	t := target{
+		entries: map[string]tree.Entry{}, owners: map[string]config.File{}, data: map[string][]byte{}, disabled: map[string]bool{},
+	}
 	var errs []error
 	add := func(name string, e tree.Entry, data []byte) {
 		if _, ok := t.entries[name]; ok {
@@ -73,11 +77,12 @@ func targetOf(content config.Content) (target, error) {
 // target is like targetOf, with what depends on the host: the owners of files, and the links that enable units.
 func (h *Host) target(s *state, content config.Content) (target, error) {
 	t, err := targetOf(content)
+	t.originals = s.Originals
 	if err == nil {
 		err = h.resolveOwners(t)
 	}
 	if err == nil {
-		err = h.addLinks(t, content, s.Originals)
+		err = h.addLinks(t, content)
 	}
 	return t, err
 }

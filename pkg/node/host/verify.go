@@ -28,7 +28,7 @@ func (h *Host) Verify(content config.Content) ([]Drift, error) {
 		return nil, err
 	}
 	var drifts []Drift
-	if err := h.addLinks(to, content, nil); errors.Is(err, fs.ErrNotExist) {
+	if err := h.addLinks(to, content); errors.Is(err, fs.ErrNotExist) {
 		drifts = append(drifts, Drift{units, err.Error()})
 	} else if err != nil {
 		return nil, err

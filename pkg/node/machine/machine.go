@@ -51,7 +51,7 @@ type Init interface {
 type Machine struct {
 	host  *host.Host
 	init  Init
-	guard func(context.Context) string
+	guard func(context.Context) []string
 }
 
 // Options of a machine.
@@ -59,7 +59,7 @@ type Options struct {
 	// Init is the init system. Default: none. The machine is a folder then, for a trial: its files change, and no action follows.
 	Init Init
 	// Guard returns the command line of the service that guards the change which begins. Default: no guard.
-	Guard func(context.Context) string
+	Guard func(context.Context) []string
 }
 
 // New returns the machine of a host.
@@ -205,9 +205,9 @@ func (m *Machine) Undo(ctx context.Context) error {
 // Confirm makes the applied change to the named config current, see host.Confirm.
 func (m *Machine) Confirm(_ context.Context, name string) error { return m.host.Confirm(name) }
 
-// RollBack is like Undo. The host keeps the reason for the daemon.
-func (m *Machine) RollBack(ctx context.Context, reason string) error {
-	return m.undone(ctx, m.host.RollBack(reason))
+// RollBack is like Undo for one change, see host.RollBack. The host keeps the reason for the daemon.
+func (m *Machine) RollBack(ctx context.Context, change host.Change, reason string) error {
+	return m.undone(ctx, m.host.RollBack(change, reason))
 }
 
 // undone runs the actions after the files are restored, unless that failed.
@@ -216,8 +216,8 @@ func (m *Machine) undone(ctx context.Context, err error) error {
 		return err
 	}
 	change, pending, err := m.host.Pending()
-	if err != nil || !pending {
-		return err
+	if err != nil || !pending || change.Phase != host.Undone {
+		return err // another process has ended the undo
 	}
 	if change.NeedsReboot() {
 		return m.reboot(ctx)

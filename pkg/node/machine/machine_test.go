@@ -114,7 +114,7 @@ func (p *played) HasUnit(_ context.Context, unit string) (bool, error) {
 
 func (p *played) HasFailed(_ context.Context, unit string) (bool, error) {
 	assert.NotContains(p.t, unit, "@.", "systemd rejects the name of a template")
-	return unit == "failed.service", nil
+	return strings.HasPrefix(unit, "failed"), nil
 }
 func (p *played) ReloadUnitFiles(context.Context) error { return p.call("reload files") }
 
@@ -349,6 +349,13 @@ func TestOnlyUnitsOfTheChangeCanFailIt(t *testing.T) {
 	assert.Equal(t, "failed.service", failed("a drop-in", units))
 	units.Units[1].DropIns, units.Units[1].Enabled = nil, new(false)
 	assert.Empty(t, failed("disabled", units))
+
+	instance := config.Unit{Name: "failed@1.service", Enabled: new(true)}
+	units = config.Content{Units: []config.Unit{{Name: "failed@.service", Contents: "[Unit]"}, instance}}
+	assert.Equal(t, "failed@1.service", failed("a template", units))
+	units.Units[0].DropIns = []config.DropIn{{Name: "a.conf", Contents: "[Unit]"}}
+	assert.Equal(t, "failed@1.service", failed("a drop-in of the template", units))
+	assert.Empty(t, failed("the same template", units))
 }
 
 func TestFolderHasNoActions(t *testing.T) {

@@ -7,15 +7,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 
 	"github.com/cluster-version/cvo/pkg/node/config"
 	"github.com/cluster-version/cvo/pkg/node/disruption"
 	"github.com/cluster-version/cvo/pkg/node/host"
 )
-
-// applyUnit is the service that changes a host for its daemon.
-const applyUnit = "cvo-node-apply.service"
 
 // Request is what a daemon requests of the process that changes the host.
 type Request struct {
@@ -102,7 +100,8 @@ func (m *Machine) serve(ctx context.Context, encoded string) error {
 // Runner starts services of a host.
 type Runner interface {
 	Init
-	// Run runs a command as a service that no file defines, and waits until it ends. started is false if the service runs already.
+	// Run runs a command as a service that no file defines, and waits until it ends. started is false without an error if the service runs already.
+	// An error of a started service means that it failed, or that its end is not known.
 	Run(ctx context.Context, unit string, command []string) (started bool, err error)
 }
 
@@ -143,28 +142,37 @@ func (r *Remote) request(ctx context.Context, request Request) error {
 	if err != nil {
 		return err
 	}
-	started, err := r.runner.Run(ctx, applyUnit, append(slices.Clone(r.command), string(encoded)))
-	if err != nil {
+	started, err := r.runner.Run(ctx, config.ApplyUnit, append(slices.Clone(r.command), string(encoded)))
+	switch {
+	case started:
+	case err != nil:
 		return fmt.Errorf("%s on the host: %w", request.Verb, err)
-	}
-	if !started {
+	default:
 		return fmt.Errorf("%s on the host: %w", request.Verb, host.ErrBusy) // a former daemon has started it
 	}
-	data, err := r.host.Result()
-	if err != nil {
-		return err
-	}
-	var answer result
-	if err := json.Unmarshal(data, &answer); err != nil {
-		return fmt.Errorf("reading the result of %s on the host: %w", request.Verb, err)
-	}
+	answer, resultErr := r.result()
 	switch {
+	case resultErr != nil:
+		return fmt.Errorf("reading the result of %s on the host: %w", request.Verb, resultErr)
 	case answer.Request != string(encoded):
-		return fmt.Errorf("%s on the host: %w: it ended without a result", request.Verb, host.ErrBusy)
+		// It was killed, or systemd no longer reports its end. The journal has what it did.
+		return errors.Join(fmt.Errorf("%s on the host: %w: the service left no result", request.Verb, host.ErrBusy), err)
 	case answer.Error == "":
 		return nil
 	}
 	return remoteError{answer}
+}
+
+// result returns the last result that a service has stored; the zero value if there is none.
+func (r *Remote) result() (answer result, err error) {
+	data, err := r.host.Result()
+	if errors.Is(err, fs.ErrNotExist) {
+		return answer, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &answer)
+	}
+	return answer, err
 }
 
 // remoteError is an error of the process that changes the host.

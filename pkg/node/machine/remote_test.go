@@ -27,28 +27,36 @@ type runner struct {
 	*played
 	// isRunning is whether the service runs already.
 	isRunning bool
-	// dies ends the next service before its result.
-	dies bool
+	// diesAt is the path at which the next service is killed; atEnd for after its result.
+	diesAt string
+	// refusal is the error of an init system that starts nothing; nil if it starts services.
+	refusal error
 }
+
+const atEnd = "the end"
 
 func (r *runner) Run(_ context.Context, unit string, command []string) (started bool, err error) {
 	require.Equal(r.t, "cvo-node-apply.service", unit)
 	require.Equal(r.t, []string{"/cvo-node", "apply"}, command[:2])
-	if r.isRunning {
-		return false, nil
+	if r.isRunning || r.refusal != nil {
+		return false, r.refusal
 	}
-	o := tree.Options{}
-	if r.dies {
-		r.dies = false
-		o.Step = func(_, path string) error {
-			if path == "/etc/created" {
-				panic("killed")
+	diesAt := r.diesAt
+	r.diesAt = ""
+	if diesAt != "" {
+		defer func() {
+			if p := recover(); p != nil {
+				require.Equal(r.t, "killed", p)
 			}
-			return nil
-		}
-		defer func() { require.Equal(r.t, "killed", recover()) }()
+			started, err = true, errors.New(`systemd reports the result "failed"`)
+		}()
 	}
-	m, _ := r.open(o)
+	m, _ := r.open(tree.Options{Step: func(_, path string) error {
+		if path == diesAt {
+			panic("killed")
+		}
+		return nil
+	}})
 	return true, m.Serve(context.WithoutCancel(r.t.Context()), command[2])
 }
 
@@ -106,8 +114,8 @@ func TestKilledServiceIsContinued(t *testing.T) {
 	r := &runner{played: play(t)}
 	m, h := r.remote()
 	require.NoError(t, h.Stage("new", content))
-	r.dies = true
-	require.ErrorIs(t, m.Apply(t.Context(), "new", content, nil), host.ErrBusy)
+	r.diesAt = "/etc/created"
+	require.ErrorIs(t, m.Apply(t.Context(), "new", content, nil), host.ErrBusy, "no service has stored a result")
 	assert.Equal(t, "new, -", r.files())
 
 	r.isRunning = true
@@ -115,6 +123,27 @@ func TestKilledServiceIsContinued(t *testing.T) {
 	r.isRunning = false
 	require.NoError(t, m.Resume(t.Context()))
 	assert.Equal(t, after, r.files())
+	r.diesAt = config.Folder + "/state.json"
+	require.ErrorIs(t, m.Confirm(t.Context(), "new"), host.ErrBusy, "the result is that of another request")
+	require.NoError(t, m.Confirm(t.Context(), "new"))
+}
+
+func TestServiceThatIsKilledAfterItsResultHasAnswered(t *testing.T) {
+	r := &runner{played: play(t)}
+	m, h := r.remote()
+	require.NoError(t, h.Stage("new", content))
+	r.diesAt = atEnd
+	require.NoError(t, m.Apply(t.Context(), "new", content, nil))
+	r.diesAt = atEnd
+	require.ErrorIs(t, m.Confirm(t.Context(), "other"), host.ErrNotApplied)
+}
+
+func TestServiceThatDoesNotStartIsAnError(t *testing.T) {
+	r := &runner{played: play(t), refusal: errors.New("connection refused")}
+	m, _ := r.remote()
+	err := m.Resume(t.Context())
+	require.EqualError(t, err, "Resume on the host: connection refused")
+	require.NotErrorIs(t, err, host.ErrBusy)
 }
 
 func TestOnlyTheStagedConfigIsApplied(t *testing.T) {

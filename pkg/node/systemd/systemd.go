@@ -18,6 +18,9 @@ import (
 // Socket is the path of systemd's socket below the host's root.
 const Socket = "run/systemd/private"
 
+// errClosed means that the result of a job is not known.
+var errClosed = errors.New("systemd closed the connection before the end of the job")
+
 // Manager is the systemd of a host.
 type Manager struct{ socket string }
 
@@ -37,7 +40,7 @@ func (m *Manager) HasFailed(ctx context.Context, unit string) (bool, error) {
 }
 
 func (m *Manager) property(ctx context.Context, unit, name string) (value string, err error) {
-	err = m.call(ctx, func(c *dbus.Conn) error {
+	err = m.call(ctx, func(c *dbus.Conn, _ <-chan struct{}) error {
 		property, err := c.GetUnitPropertyContext(ctx, unit, name)
 		if err == nil {
 			value, _ = property.Value.Value().(string)
@@ -52,7 +55,7 @@ func (m *Manager) property(ctx context.Context, unit, name string) (value string
 
 // ReloadUnitFiles makes systemd read all files of units again.
 func (m *Manager) ReloadUnitFiles(ctx context.Context) error {
-	err := m.call(ctx, func(c *dbus.Conn) error { return c.ReloadContext(ctx) })
+	err := m.call(ctx, func(c *dbus.Conn, _ <-chan struct{}) error { return c.ReloadContext(ctx) })
 	if err != nil {
 		return fmt.Errorf("reloading the files of units: %w", err)
 	}
@@ -75,7 +78,7 @@ func (m *Manager) Reload(ctx context.Context, unit string) error {
 
 // Reboot begins to shut down all services, and then reboots the host. It does not wait. logind is not necessary.
 func (m *Manager) Reboot(ctx context.Context) error {
-	err := m.call(ctx, func(c *dbus.Conn) error {
+	err := m.call(ctx, func(c *dbus.Conn, _ <-chan struct{}) error {
 		_, err := c.StartUnitContext(ctx, "reboot.target", "replace-irreversibly", nil)
 		return err
 	})
@@ -85,25 +88,27 @@ func (m *Manager) Reboot(ctx context.Context) error {
 	return nil
 }
 
-// Run runs a command as a service that no file defines, and waits until it ends. It continues if the caller ends. started is false if the service
-// runs already.
+// Run runs a command as a service that no file defines, and waits until it ends. It continues if the caller ends. started is false without an
+// error if the service runs already. An error of a started service means that it failed, or that its end is not known.
 func (m *Manager) Run(ctx context.Context, unit string, command []string) (started bool, err error) {
 	properties := []dbus.Property{
 		dbus.PropDescription("Change this node for its machine-config daemon"), dbus.PropType("oneshot"), dbus.PropExecStart(command, false),
 		{Name: "CollectMode", Value: godbus.MakeVariant("inactive-or-failed")},
 	}
 	err = m.job(ctx, "running", unit, func(c *dbus.Conn, results chan<- string) (int, error) {
-		return c.StartTransientUnitContext(ctx, unit, "fail", properties, results)
+		id, err := c.StartTransientUnitContext(ctx, unit, "fail", properties, results)
+		started = err == nil
+		return id, err
 	})
 	if failure, ok := errors.AsType[godbus.Error](err); ok && failure.Name == "org.freedesktop.systemd1.UnitExists" {
 		return false, nil
 	}
-	return err == nil, err
+	return started, err
 }
 
 // job starts a job and waits for its result.
 func (m *Manager) job(ctx context.Context, action, unit string, start func(*dbus.Conn, chan<- string) (int, error)) error {
-	err := m.call(ctx, func(c *dbus.Conn) error {
+	err := m.call(ctx, func(c *dbus.Conn, closed <-chan struct{}) error {
 		results := make(chan string, 1)
 		if _, err := start(c, results); err != nil {
 			return err
@@ -114,8 +119,8 @@ func (m *Manager) job(ctx context.Context, action, unit string, start func(*dbus
 				return fmt.Errorf("systemd reports the result %q", result)
 			}
 			return nil
-		case <-ctx.Done():
-			return ctx.Err()
+		case <-closed:
+			return errClosed
 		}
 	})
 	if err != nil {
@@ -124,13 +129,25 @@ func (m *Manager) job(ctx context.Context, action, unit string, start func(*dbus
 	return nil
 }
 
-func (m *Manager) call(ctx context.Context, do func(*dbus.Conn) error) error {
-	c, err := dbus.NewConnection(func() (*godbus.Conn, error) { return m.dial(ctx) })
+// call calls do with a connection. closed ends with the part of the connection that receives signals, or with ctx.
+func (m *Manager) call(ctx context.Context, do func(c *dbus.Conn, closed <-chan struct{}) error) error {
+	var closed <-chan struct{}
+	c, err := dbus.NewConnection(func() (*godbus.Conn, error) {
+		conn, err := m.dial(ctx)
+		if err == nil {
+			closed = conn.Context().Done() // the last of the two connections receives the signals
+		}
+		return conn, err
+	})
 	if err != nil {
 		return fmt.Errorf("connecting to systemd at %s: %w", m.socket, err)
 	}
 	defer c.Close()
-	return do(c)
+	err = do(c, closed)
+	if err != nil && ctx.Err() != nil {
+		return ctx.Err() // the connection ends with ctx, and its own errors vary
+	}
+	return err
 }
 
 func (m *Manager) dial(ctx context.Context) (*godbus.Conn, error) {

@@ -65,6 +65,22 @@ func TestJobEndsWithItsContext(t *testing.T) {
 	require.ErrorIs(t, m.Restart(ctx, "slow.service"), context.Canceled)
 }
 
+func TestJobEndsWithTheConnection(t *testing.T) {
+	for call, do := range map[string]func(*systemd.Manager) error{
+		"restarting": func(m *systemd.Manager) error { return m.Restart(t.Context(), "a.service") },
+		"running": func(m *systemd.Manager) error {
+			started, err := m.Run(t.Context(), "a.service", []string{"/bin/true"})
+			assert.True(t, started)
+			return err
+		},
+	} {
+		var p *played.Systemd
+		m, p := play(t, played.Options{Job: func(string, []string) string { p.Disconnect(); return "" }})
+		require.EqualError(t, do(m), call+" unit a.service: systemd closed the connection before the end of the job")
+		require.NoError(t, m.ReloadUnitFiles(t.Context()), "the next call has its own connection")
+	}
+}
+
 func TestMissingSystemdIsAnError(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "private")
 	_, err := systemd.New(socket).HasUnit(t.Context(), "a.service")
@@ -92,6 +108,7 @@ func TestCommandRunsAsATransientUnit(t *testing.T) {
 	started, err = m.Run(t.Context(), "running.service", []string{"/bin/cvo-node"})
 	require.NoError(t, err)
 	assert.False(t, started)
-	_, err = m.Run(t.Context(), "broken.service", []string{"/bin/cvo-node"})
+	started, err = m.Run(t.Context(), "broken.service", []string{"/bin/cvo-node"})
+	assert.True(t, started)
 	require.EqualError(t, err, `running unit broken.service: systemd reports the result "failed"`)
 }
