@@ -49,7 +49,8 @@ type NodeRolloutPolicy struct {
 type NodeRolloutPolicySpec struct {
 	// Windows are the times at which nodes start, if they are expected to be done before the window ends. Without one, nodes start at any time.
 	Windows []UpdateWindow `json:"windows,omitempty"`
-	// ExpectedDuration is the time that a node is expected to need until the status has one that was measured; default DefaultNodeDuration.
+	// ExpectedDuration is the time that a node is expected to need, at least. Nil is 30 minutes until the status has one that was measured, and
+	// nothing after that.
 	ExpectedDuration *metav1.Duration `json:"expectedDuration,omitempty"`
 	// FailureBudget is the number or the percentage of nodes, rounded up, whose failure stops the start of others.
 	FailureBudget *intstr.IntOrString `json:"failureBudget,omitempty"`

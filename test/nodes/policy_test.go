@@ -12,8 +12,10 @@ import (
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -144,4 +146,35 @@ func TestFailureBudgetHaltsAPool(t *testing.T) {
 			assert.True(c, nodepool.IsDone(s.node(name)), name)
 		}
 	})
+}
+
+// TestDefinitionRejectsPoliciesThatCannotBeRead has values that Go cannot decode. A single such object would hide all policies from the controller.
+func TestDefinitionRejectsPoliciesThatCannotBeRead(t *testing.T) {
+	s := prepare(t)
+	create := func(spec map[string]any) error {
+		object := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+		object.SetGroupVersionKind(api.NodeRolloutPolicyVersion.WithKind(api.NodeRolloutPolicyKind))
+		object.SetGenerateName("p-")
+		return s.client.Create(t.Context(), object)
+	}
+	for field, values := range map[string][]any{
+		"expectedDuration": {"9999999h", "1.5h", "soon", ""}, "failureBudget": {int64(2147483648), int64(0), "0%", "3"}, "dependsOn": {[]any{"a\nb"}},
+	} {
+		for _, value := range values {
+			assert.True(t, apierrors.IsInvalid(create(map[string]any{field: value})), "%s: %v", field, value)
+		}
+	}
+	require.NoError(t, create(map[string]any{"expectedDuration": "9999h999999m99s", "failureBudget": int64(2147483647), "dependsOn": []any{"worker-a.b"}}))
+	require.NoError(t, create(map[string]any{"failureBudget": "100%"}))
+	var list api.NodeRolloutPolicyList
+	require.NoError(t, s.client.List(t.Context(), &list))
+	require.Len(t, list.Items, 2)
+
+	p := list.Items[0]
+	for _, d := range []time.Duration{30 * time.Second, time.Minute, 90 * time.Minute, 9999 * time.Hour} {
+		p.Status.NodeDuration = &metav1.Duration{Duration: d}
+		require.NoError(t, s.client.Status().Update(t.Context(), &p))
+	}
+	soon := client.RawPatch(types.MergePatchType, []byte(`{"status": {"nodeDuration": "soon"}}`))
+	assert.True(t, apierrors.IsInvalid(s.client.Status().Patch(t.Context(), p.DeepCopy(), soon)))
 }

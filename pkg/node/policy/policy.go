@@ -129,12 +129,17 @@ func scaled(budget *intstr.IntOrString, nodes int) int {
 	return most
 }
 
-// Duration returns the time that a node of the policy's pool needs: the measured one, or the expected one before that is known.
+// Duration returns the time that a node of the policy's pool needs: the longer of the measured one and of an expected one. Updates are not alike, so
+// some fast ones must not hide the time that an administrator expects.
 func Duration(p *api.NodeRolloutPolicy) time.Duration {
-	if p.Status.NodeDuration != nil {
-		return p.Status.NodeDuration.Duration
+	switch measured := p.Status.NodeDuration; {
+	case measured == nil:
+		return expectedDuration(p)
+	case p.Spec.ExpectedDuration == nil:
+		return measured.Duration
+	default:
+		return max(measured.Duration, p.Spec.ExpectedDuration.Duration)
 	}
-	return expectedDuration(p)
 }
 
 func expectedDuration(p *api.NodeRolloutPolicy) time.Duration {
@@ -203,5 +208,5 @@ func Hold(n *corev1.Node) string {
 	case reason == "":
 		return fmt.Sprintf("is held by annotation %s", api.NodeHoldAnnotation)
 	}
-	return fmt.Sprintf("is held by annotation %s: %s", api.NodeHoldAnnotation, printable.Excerpt(reason, 256))
+	return fmt.Sprintf("is held by annotation %s: %s", api.NodeHoldAnnotation, printable.Text(printable.Excerpt(reason, 256)))
 }

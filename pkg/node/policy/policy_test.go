@@ -53,6 +53,10 @@ func TestWindows(t *testing.T) {
 		{"a short night is too short", saturday, minutes(301), "2027-03-27T21:00:00Z", "2027-04-03T22:00:00+02:00", "2027-04-03T22:00:00+02:00"},
 		{"the clock decides in a long night", saturday, minutes(420), "2026-10-24T20:00:00Z", "", "2026-10-24T22:00:01+02:00"},
 		{"windows that meet are one", []api.UpdateWindow{{Days: []string{"Sat", "Sun"}, Start: "00:00", End: "00:00"}}, minutes(120), "2026-11-28T23:00:00Z", "", "2026-11-29T22:00:01Z"},
+		{"the clock skips the start", []api.UpdateWindow{{Start: "02:30", End: "03:30", TimeZone: "America/New_York"}}, minutes(30), "2027-03-14T06:00:00Z", "2027-03-14T03:00:00-04:00", "2027-03-14T03:00:00-04:00"},
+		{"the clock skips midnight", []api.UpdateWindow{{Days: []string{"Sun"}, Start: "00:00", End: "04:00", TimeZone: "America/Santiago"}}, nil, "2026-09-06T03:00:00Z", "2026-09-06T01:00:00-03:00", "2026-09-06T01:00:00-03:00"},
+		{"the clock skips the end", []api.UpdateWindow{{Days: []string{"Sat"}, Start: "22:00", End: "00:00", TimeZone: "America/Santiago"}}, minutes(120), "2026-09-06T02:00:00Z", "", "2026-09-05T22:00:01-04:00"},
+		{"the clock skips the whole window", []api.UpdateWindow{{Start: "02:00", End: "03:00", TimeZone: "Europe/Prague"}}, nil, "2027-03-28T00:00:00Z", "2027-03-29T02:00:00+02:00", "2027-03-29T02:00:00+02:00"},
 		{"every day", []api.UpdateWindow{{Start: "10:00", End: "11:00"}}, nil, "2026-11-28T10:31:00Z", "2026-11-29T10:00:00Z", "2026-11-29T10:00:00Z"},
 		{"the first of several", []api.UpdateWindow{{Days: []string{"Mon"}, Start: "10:00", End: "11:00"}, {Days: []string{"Sun"}, Start: "12:00", End: "13:00"}}, nil, "2026-11-28T10:00:00Z", "2026-11-29T12:00:00Z", "2026-11-29T12:00:00Z"},
 	} {
@@ -70,12 +74,17 @@ func TestWindows(t *testing.T) {
 	}
 }
 
-func TestDurationIsTheMeasuredOneOnceThereIsOne(t *testing.T) {
+func TestDurationIsTheLongerOne(t *testing.T) {
 	t.Parallel()
 	p := &api.NodeRolloutPolicy{}
 	assert.Equal(t, 30*time.Minute, Duration(p))
 	p.Spec.ExpectedDuration = minutes(45)
 	assert.Equal(t, 45*time.Minute, Duration(p))
+	p.Status.NodeDuration = minutes(7)
+	assert.Equal(t, 45*time.Minute, Duration(p), "fast updates do not hide the expected time")
+	p.Status.NodeDuration = minutes(70)
+	assert.Equal(t, 70*time.Minute, Duration(p))
+	p.Spec.ExpectedDuration = nil
 	p.Status.NodeDuration = minutes(7)
 	assert.Equal(t, 7*time.Minute, Duration(p))
 }
@@ -113,8 +122,8 @@ func TestInvalidPoliciesStartNoNode(t *testing.T) {
 		spec api.NodeRolloutPolicySpec
 		want string
 	}{
-		{window(api.UpdateWindow{Start: "10:00", End: "11:00", TimeZone: "Europe/Praha"}), `spec.windows[0].timeZone is "Europe/Praha": use a name of the IANA time zone database such as Europe/Prague`},
-		{window(api.UpdateWindow{Start: "10:00", End: "11:00", TimeZone: "local"}), `spec.windows[0].timeZone is "local": use a name of the IANA time zone database such as Europe/Prague`},
+		{window(api.UpdateWindow{Start: "10:00", End: "11:00", TimeZone: "Europe/Praha"}), `spec.windows[0].timeZone is "Europe/Praha": the time zone database here does not have it: use a name such as Europe/Prague`},
+		{window(api.UpdateWindow{Start: "10:00", End: "11:00", TimeZone: "local"}), `spec.windows[0].timeZone is "local": the time zone database here does not have it: use a name such as Europe/Prague`},
 		{window(api.UpdateWindow{Start: "25:00", End: "11:00"}), `spec.windows[0].start is "25:00": use a time such as 22:00`},
 		{window(api.UpdateWindow{Days: []string{"Monday"}, Start: "10:00", End: "11:00"}), `spec.windows[0].days has "Monday": use Mon, Tue, Wed, Thu, Fri, Sat or Sun`},
 		{window(api.UpdateWindow{Start: "10:00", End: "10:20"}), "a node needs 30m, and the longest of spec.windows has 20m: extend it, or set spec.expectedDuration"},
@@ -186,4 +195,6 @@ func TestHeldNodesSayWhy(t *testing.T) {
 	assert.Equal(t, "is held by annotation cvo.cluster-version.github.io/hold", Hold(n))
 	n.Annotations[api.NodeHoldAnnotation] = "the vendor examines it"
 	assert.Equal(t, "is held by annotation cvo.cluster-version.github.io/hold: the vendor examines it", Hold(n))
+	n.Annotations[api.NodeHoldAnnotation] = "a\x1b[31m"
+	assert.NotContains(t, Hold(n), "\x1b")
 }

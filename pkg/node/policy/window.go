@@ -46,7 +46,7 @@ func parseWindow(w api.UpdateWindow) (window, error) {
 	var err error
 	// LoadLocation also accepts "Local", which differs between machines.
 	if parsed.zone, err = time.LoadLocation(w.TimeZone); err != nil || strings.EqualFold(w.TimeZone, "Local") {
-		return window{}, fmt.Errorf("timeZone is %q: use a name of the IANA time zone database such as Europe/Prague", w.TimeZone)
+		return window{}, fmt.Errorf("timeZone is %q: the time zone database here does not have it: use a name such as Europe/Prague", w.TimeZone)
 	}
 	return parsed, nil
 }
@@ -60,7 +60,21 @@ func (w window) on(year int, month time.Month, day int) interval {
 	if end <= w.start {
 		end += 24 * 60
 	}
-	return interval{time.Date(year, month, day, 0, w.start, 0, 0, w.zone), time.Date(year, month, day, 0, end, 0, 0, w.zone)}
+	return interval{w.clock(year, month, day, w.start), w.clock(year, month, day, end)}
+}
+
+// clock returns the time of a day at which the clock of the time zone shows the given minutes after midnight. If the clock skips them, it is the end
+// of what is skipped.
+func (w window) clock(year int, month time.Month, day, minutes int) time.Time {
+	t := time.Date(year, month, day, 0, minutes, 0, 0, w.zone)
+	if hour, minute, _ := t.Clock(); hour*60+minute == minutes%(24*60) {
+		return t
+	}
+	before, after := t.ZoneBounds() // one of them is the change of the clock
+	if after.IsZero() || !before.IsZero() && t.Sub(before) < after.Sub(t) {
+		return before
+	}
+	return after
 }
 
 // intervals returns the windows that end after now and start within the horizon, in order. Windows that meet or overlap are one.
@@ -73,7 +87,7 @@ func intervals(windows []window, now time.Time) []interval {
 			if len(w.days) > 0 && !slices.Contains(w.days, day.Weekday()) {
 				continue
 			}
-			if i := w.on(day.Date()); i.end.After(now) {
+			if i := w.on(day.Date()); i.end.After(now) && i.end.After(i.start) { // the clock may skip a whole window
 				all = append(all, i)
 			}
 		}

@@ -52,11 +52,13 @@ func Used(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node) int {
 	return used
 }
 
-// Failed returns the number of nodes that failed to apply the pool's config and run another one.
-func Failed(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node) int {
+// Failed returns the number of nodes that run another config than the pool's because they failed to stage or to apply it.
+func Failed(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node, machines map[string]*mcfgv1.MachineConfigNode) int {
 	failed := 0
+	config := p.Spec.Configuration.Name
 	for _, n := range nodes {
-		if hasFailed(p, n) {
+		_, failure := IsStaged(machines[n.Name], config)
+		if hasFailed(p, n) || failure != "" && !hasTarget(n, config) {
 			failed++
 		}
 	}

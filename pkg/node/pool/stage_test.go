@@ -90,3 +90,24 @@ func TestResultOfAnEarlierRequestIsStale(t *testing.T) {
 		}
 	}
 }
+
+// TestFailedCountsNodesThatCannotStage has a node that an administrator cordons and holds to examine why it cannot stage the config.
+func TestFailedCountsNodesThatCannotStage(t *testing.T) {
+	t.Parallel()
+	p := &mcfgv1.MachineConfigPool{}
+	p.Spec.Configuration.Name = "b"
+	m := &mcfgv1.MachineConfigNode{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{api.StageAnnotation: "b"}}}
+	pool.SetStaged(&m.Status.Conditions, "b", "no space", time.Time{})
+	machines := map[string]*mcfgv1.MachineConfigNode{"n": m}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{
+		api.CurrentConfigAnnotation: "a", api.DesiredConfigAnnotation: "a", api.NodeStateAnnotation: api.NodeDone, api.NodeHoldAnnotation: "",
+	}}}
+	n.Spec.Unschedulable = true
+	assert.Equal(t, 1, pool.Failed(p, []*corev1.Node{n}, machines))
+	p.Spec.Configuration.Name = "c"
+	assert.Zero(t, pool.Failed(p, []*corev1.Node{n}, machines), "the failure is of another config")
+	p.Spec.Configuration.Name, n.Annotations[api.DesiredConfigAnnotation] = "b", "b"
+	assert.Zero(t, pool.Failed(p, []*corev1.Node{n}, machines), "it has staged the config since")
+	n.Annotations[api.NodeStateAnnotation] = api.NodeDegraded
+	assert.Equal(t, 1, pool.Failed(p, []*corev1.Node{n}, machines))
+}

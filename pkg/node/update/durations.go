@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
@@ -31,15 +33,19 @@ type begun struct {
 	at     time.Time
 }
 
-// begin records that a node gets a config. A node that gets another config during its update continues.
-func (d *durations) begin(node, config string, now time.Time) {
+// begin records that a node gets a config. A node that gets another config during its update continues. A node that joins, or returns to the config
+// that it runs, has nothing to do and is not measured.
+func (d *durations) begin(n *corev1.Node, config string, now time.Time) {
+	if current := n.Annotations[api.CurrentConfigAnnotation]; current == "" || current == config {
+		return
+	}
 	if d.begun == nil {
 		d.begun = map[string]begun{}
 	}
-	if before, ok := d.begun[node]; ok {
+	if before, ok := d.begun[n.Name]; ok {
 		now = before.at
 	}
-	d.begun[node] = begun{config, now}
+	d.begun[n.Name] = begun{config, now}
 }
 
 // observe records the nodes that are done. It forgets nodes that failed, have another target or do not exist anymore.

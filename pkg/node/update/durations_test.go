@@ -26,10 +26,13 @@ func TestDurationsCountOnlyUpdatesThatAreDone(t *testing.T) {
 		d.observe([]*rollout{{pool: p, nodes: nodes}}, start.Add(after))
 	}
 	for _, name := range []string{"done", "late", "failed", "retargeted", "deleted"} {
-		d.begin(name, "b", start)
+		d.begin(node(name, "a", "b", api.NodeDone), "b", start)
 	}
-	d.begin("late", "c", start.Add(time.Minute)) // it continues
-	observe(2*time.Minute, node("done", "b", "b", api.NodeDone), node("late", "a", "c", api.NodeWorking), node("failed", "a", "b", api.NodeDegraded),
+	d.begin(node("late", "a", "c", api.NodeWorking), "c", start.Add(time.Minute)) // it continues
+	d.begin(node("joined", "", "b", api.NodeDone), "b", start)
+	d.begin(node("returned", "b", "b", api.NodeDone), "b", start)
+	observe(2*time.Minute, node("done", "b", "b", api.NodeDone), node("late", "a", "c", api.NodeWorking), node("joined", "b", "b", api.NodeDone),
+		node("returned", "b", "b", api.NodeDone), node("failed", "a", "b", api.NodeDegraded),
 		node("retargeted", "a", "x", api.NodeWorking))
 	observe(4*time.Minute, node("done", "b", "b", api.NodeDone), node("late", "c", "c", api.NodeDone), node("failed", "b", "b", api.NodeDone),
 		node("retargeted", "x", "x", api.NodeDone), node("deleted", "b", "b", api.NodeDone))

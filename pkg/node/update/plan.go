@@ -68,7 +68,7 @@ func (r *pools) plan(ctx context.Context, rollouts []*rollout, members pool.Memb
 		inputs[i] = o.prepare(members, nodes, machines, r.options.Release, refusals[readerOf(o.pool)])
 		isNeeded = isNeeded || inputs[i].Used < inputs[i].Slots && len(inputs[i].Candidates) > 0
 	}
-	if err := r.restrict(ctx, rollouts, inputs); err != nil {
+	if err := r.restrict(ctx, rollouts, inputs, machines); err != nil {
 		return 0, err
 	}
 	if !isNeeded {

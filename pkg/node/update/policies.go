@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -20,7 +21,7 @@ import (
 )
 
 // restrict refuses candidates by the NodeRolloutPolicies. It requests a reconcile for the time at which a window starts or ends.
-func (r *pools) restrict(ctx context.Context, rollouts []*rollout, inputs []plan.Pool) error {
+func (r *pools) restrict(ctx context.Context, rollouts []*rollout, inputs []plan.Pool, machines map[string]*mcfgv1.MachineConfigNode) error {
 	r.durations.observe(rollouts, r.clock.Now())
 	policies, err := r.policies(ctx)
 	if err != nil {
@@ -29,7 +30,7 @@ func (r *pools) restrict(ctx context.Context, rollouts []*rollout, inputs []plan
 	states := make([]policy.Pool, len(rollouts))
 	for i, o := range rollouts {
 		o.policy = policies[o.pool.Name]
-		states[i] = inputs[i].State(o.pool, o.nodes, o.isRendered && o.specError == "", o.policy)
+		states[i] = inputs[i].State(o.pool, o.nodes, o.isRendered && o.specError == "", machines, o.policy)
 	}
 	now := r.clock.Now()
 	for i, d := range policy.Decide(states, now) {
@@ -74,7 +75,8 @@ func (r *pools) reportPolicies(ctx context.Context, rollouts []*rollout) error {
 			Type: api.PolicyAccepted, Status: metav1.ConditionFalse, Reason: api.ReasonPoolNotFound,
 			Message: fmt.Sprintf("MachineConfigPool %s does not exist: give the policy the name of a pool", p.Name),
 		}
-		failures = append(failures, r.writePolicy(ctx, p, p.Status.NodeDuration, accepted))
+		halted := metav1.Condition{Type: api.PolicyHalted, Status: metav1.ConditionFalse, Reason: api.ReasonPoolNotFound}
+		failures = append(failures, r.writePolicy(ctx, p, p.Status.NodeDuration, accepted, halted))
 	}
 	return errors.Join(failures...)
 }

@@ -379,7 +379,7 @@ func (r *pools) assign(ctx context.Context, o *rollout, members pool.Membership)
 		if change.Target {
 			logr.FromContextOrDiscard(ctx).Info("config assigned", "pool", p.Name, "node", next.Name, "config", target)
 			targeted = append(targeted, next.Name)
-			r.durations.begin(next.Name, target, r.clock.Now())
+			r.durations.begin(next, target, r.clock.Now())
 		}
 	}
 	switch len(targeted) {

@@ -179,7 +179,7 @@ func NewDraft(c Cluster, configs Configs, only string) (*Draft, error) {
 func (d *Draft) restrict(policies map[string]*api.NodeRolloutPolicy) {
 	states := make([]policy.Pool, len(d.drafts))
 	for i, p := range d.drafts {
-		states[i] = p.input.State(p.pool, p.nodes, p.err == nil, policies[p.Name])
+		states[i] = p.input.State(p.pool, p.nodes, p.err == nil, d.cluster.Machines, policies[p.Name])
 	}
 	for i, decision := range policy.Decide(states, d.plan.At) {
 		d.drafts[i].input.Refuse(decision.Refusal)
