@@ -26,7 +26,7 @@ ARCH ?= $(shell go env GOARCH)
 
 # Tests on real releases run if CVO_TESTDATA names a folder with them.
 ifdef CVO_TESTDATA
-override CVO_TESTDATA := $(shell cd "$(CVO_TESTDATA)" 2>/dev/null && pwd || echo "$(CVO_TESTDATA)")
+override CVO_TESTDATA := $(shell CDPATH= cd -- "$(CVO_TESTDATA)" 2>/dev/null && pwd || echo "$(CVO_TESTDATA)")
 ifneq ($(shell test -d "$(CVO_TESTDATA)/payloads" || [ "$(or $(MAKECMDGOALS),help)" = help ] && echo found),found)
 $(error CVO_TESTDATA=$(CVO_TESTDATA): this folder has no payloads: name the folder that docs/dev/testing.md describes, or unset the variable)
 endif
@@ -128,15 +128,15 @@ WALKS := ^TestDocumentedOutputIsCurrent$$
 gotest = $(GOTESTSUM) --format $(or $(2),standard-quiet) --jsonfile $(RESULTS)/$(1).json $(if $(3),--post-run-command '$(TESTED)') --
 
 # TESTED is a command that gotestsum runs with the number of tests.
-TESTED := sh -c "[ $$TESTS_TOTAL -gt 0 ] || { echo no test ran: PKG or TESTFLAGS selects none >&2; exit 1; }"
+TESTED := sh -c "[ $$TESTS_TOTAL -gt 0 ] || [ $$TESTS_FAILED$$TESTS_ERRORS != 00 ] || { echo no test ran: PKG or TESTFLAGS selects none >&2; exit 1; }"
 
 # failures lists the failed tests, from the results of several runs of gotest.
-failures = [ $$failed -eq 0 ] || { echo 'what failed:'; hack/failed.sh $(RESULTS)/*.json | sed 's/^/  /'; }
+failures = [ $$failed -eq 0 ] || { echo 'what failed:'; hack/failed.sh $(RESULTS)/*.json | sed 's/^/  /' | grep . || echo '  go test did not start: see the error above'; }
 
 .PHONY: check
 check: jq crds golangci-lint ## Check the format, vet, and run the tests that need no control plane, for each edit (PKG=)
-	@packages="$(or $(PKG),$(PACKAGES))"; folders=$$(go list -f '{{.Dir}}' $(or $(PKG),./...)); echo 'checking the format, then go vet, then the tests'; \
-	  $(GOLANGCI_LINT) fmt --diff $$folders || { echo 'run make format' >&2; exit 1; }; \
+	@packages="$(or $(PKG),$(PACKAGES))"; folders=$$(go list -f '{{.Dir}}' $(or $(PKG),./...)); mapfile -t folders <<<"$$folders"; echo 'checking the format, then go vet, then the tests'; \
+	  $(GOLANGCI_LINT) fmt --diff "$${folders[@]}" || { echo 'run make format' >&2; exit 1; }; \
 	  go vet $(or $(PKG),./...); \
 	  $(GOTESTSUM) --format standard-quiet --hide-summary skipped --post-run-command '$(TESTED)' -- -short -vet=off $$packages $(TESTFLAGS)
 

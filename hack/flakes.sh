@@ -27,7 +27,8 @@ for run in $(seq "$runs"); do
   fi
   echo "failed after $((SECONDS - start)) s"
   if ! grep -qs '"Action":"\(pass\|fail\)".*"Test":' "$results"/*.json; then
-    tail -n 3 "$log/$run.log" >&2
+    tail -n 20 "$log/$run.log" >&2
+    echo "no test ran: see $log/$run.log" >&2
     exit 2
   fi
   hack/failed.sh "$results"/*.json >"$log/$run.failed"

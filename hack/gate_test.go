@@ -76,6 +76,7 @@ func TestRunNamesWhatFailed(t *testing.T) {
 		{"failed", "make", `[ "$1" != test ]`, 1, "=== make test: FAILED after ", 0},
 		{"without the network", "go", `case "$*" in *download*) echo try >>tries; exit 1 ;; esac`, 1, outside, 6},
 		{"the network comes back", "go", `case "$*" in *download*) echo try >>tries; [ "$(wc -l <tries)" -gt 2 ] ;; esac`, 0, "=== all done after ", 5},
+		{"a Go that is too old", "go", `case "$*" in "env GOTOOLCHAIN") echo local ;; *list*) exit 1 ;; esac`, 1, "=== prepare: FAILED after ", 0},
 		{"an error in go.mod", "go", `case "$*" in *edit*) exit 4 ;; esac`, 4, "=== prepare: FAILED after ", 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -144,14 +145,18 @@ func TestScriptsAndWorkflowsParse(t *testing.T) {
 		case strings.Contains(path, ".github/workflows/"):
 			workflows++
 			var workflow struct {
-				On   map[string]any                   `json:"true"` // YAML 1.1 reads the key on as a Boolean
-				Jobs map[string]struct{ Steps []any } `json:"jobs"`
+				On   map[string]any `json:"true"` // YAML 1.1 reads the key on as a Boolean
+				Jobs map[string]struct {
+					Runner string `json:"runs-on"`
+					Steps  []any  `json:"steps"`
+				} `json:"jobs"`
 			}
 			require.NoError(t, yaml.Unmarshal(text, &workflow), path)
 			assert.NotEmpty(t, workflow.On, path)
 			require.NotEmpty(t, workflow.Jobs, path)
 			for name, job := range workflow.Jobs {
 				assert.NotEmpty(t, job.Steps, "%s: %s", path, name)
+				assert.NotEmpty(t, job.Runner, "%s: %s", path, name)
 			}
 		}
 		return nil
