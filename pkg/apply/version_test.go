@@ -220,11 +220,21 @@ func withoutFirstVersion(t *testing.T, a *apply.Applier, group, more string) fun
 	as(t, "other", first, types.MergePatchType, `{"metadata":{"labels":{"theirs":"kept"}}}`)
 	crd := parse(t, strings.ReplaceAll(graduatedCRD, "GROUP", group))
 	as(t, "tests", crd, types.JSONPatchType, `[{"op":"remove","path":"/spec/versions/0"}`+more+`]`)
-	require.EventuallyWithT(t, func(c *assert.CollectT) {
-		_, err := read(t, first)
-		assert.Error(c, err, "v1beta1 is gone")
-	}, eventually, tick)
+	untilUnconvertible(t, widget("v1", "w", "{port: 80}"))
 	return func(spec string) *manifest.Manifest { return widget("v1", "w", spec) }
+}
+
+// untilUnconvertible waits until the server cannot convert a live object to the version of an entry in its managedFields. The server uses a new
+// definition to route requests shortly before it uses it to convert, so a request in a removed version may fail earlier.
+func untilUnconvertible(t *testing.T, m *manifest.Manifest) {
+	t.Helper()
+	data, err := json.Marshal(m.Object)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		err := otherClient(t).Patch(t.Context(), m.Object.DeepCopy(), client.RawPatch(types.ApplyPatchType, data),
+			client.FieldOwner("tests"), client.ForceOwnership, client.DryRunAll)
+		return failure.IsConversion(err)
+	}, eventually, tick)
 }
 
 // A definition that no longer has a version still leaves entries in that version: ours if the release moves the object at the same time,
@@ -243,11 +253,7 @@ func TestEntriesOfARemovedVersionAreMoved(t *testing.T) {
 		t.Run("it moves them "+tt.name, func(t *testing.T) {
 			a, _ := connect(t, owner)
 			widget := withoutFirstVersion(t, a, tt.group, tt.more)
-			// The parts of the server learn of a new definition one after the other. In between, another error may occur, which the caller retries.
-			require.EventuallyWithT(t, func(c *assert.CollectT) {
-				_, err := a.Apply(t.Context(), widget("{port: 82}"), release.Updating)
-				assert.NoError(c, err)
-			}, eventually, tick)
+			must(t, a, widget("{port: 82}"))
 			obj := live(t, widget("{}"))
 			assert.EqualValues(t, 82, at(obj.Object, "spec.port"))
 			assert.Nil(t, at(obj.Object, "spec.note"), "a field that the release drops disappears")
@@ -275,13 +281,8 @@ func TestMoveKeepsOurEntryIfTheServerDiscardsAll(t *testing.T) {
 	must(t, a, widget("v1beta1", "{port: 80, note: old}"))
 	as(t, "other", widget("v1alpha1", "{}"), types.MergePatchType, `{"metadata":{"labels":{"theirs":"kept"}}}`)
 	as(t, "tests", crd, types.JSONPatchType, `[{"op":"remove","path":"/spec/versions/1"},{"op":"add","path":"/spec/conversion","value":`+conversionWebhook(webhook)+`}]`)
-
-	require.EventuallyWithT(t, func(c *assert.CollectT) {
-		_, err := read(t, widget("v1beta1", "{}"))
-		assert.Error(c, err, "v1beta1 is gone")
-	}, eventually, tick)
-
 	next := widget("v1", "{port: 82}")
+	untilUnconvertible(t, next)
 	require.EventuallyWithT(t, func(c *assert.CollectT) { // the error names one of the two entries, and only one leads to a move
 		_, err := a.Apply(t.Context(), next, release.Updating)
 		assert.NoError(c, err)
