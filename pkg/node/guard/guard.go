@@ -20,7 +20,7 @@ import (
 const (
 	// interval is the time between two looks at the machine.
 	interval = 5 * time.Second
-	// retry is the time after an error, after the request of a reboot, and until an unchanged undo is continued.
+	// retry is the time after an error, and after the request of a reboot.
 	retry = time.Minute
 )
 
@@ -35,9 +35,6 @@ type Guard struct {
 	// change identifies the change that the trial is about.
 	change string
 	trial  Trial
-	// undo identifies the undo that the guard has seen last, and its phase. undoSince is the time of the first look at it.
-	undo      string
-	undoSince time.Duration
 }
 
 // New returns the guard of a machine. uptime returns the time of the boot's monotonic clock.
@@ -84,7 +81,7 @@ func (g *Guard) look(ctx context.Context) (hasEnded bool, err error) {
 	case err != nil:
 		return false, err
 	case change.IsUndoing():
-		return false, g.continueUndo(ctx, change)
+		return false, g.machine.RollBack(ctx, change, "") // by another process, which may have ended
 	case change.Phase == host.Applied && change.NeedsReboot() && change.Boot == boot:
 		return false, nil // the machine has not booted with the config yet
 	}
@@ -98,17 +95,6 @@ func (g *Guard) look(ctx context.Context) (hasEnded bool, err error) {
 	}
 	logr.FromContextOrDiscard(ctx).Info("undoing the change", "config", change.To.Name, "reason", reason)
 	return false, g.machine.RollBack(ctx, change, reason)
-}
-
-// continueUndo continues an undo that its process has left. Another process may be running its actions, without the lock of the host.
-func (g *Guard) continueUndo(ctx context.Context, change host.Change) error {
-	if seen := change.ID() + " " + string(change.Phase); g.undo != seen {
-		g.undo, g.undoSince = seen, g.uptime()
-	}
-	if g.uptime()-g.undoSince < retry {
-		return nil
-	}
-	return g.machine.RollBack(ctx, change, "")
 }
 
 // check returns the first failure of the machine; empty if all checks pass.

@@ -178,33 +178,27 @@ func TestGuardLeavesAnUndoToTheProcessThatRunsItsActions(t *testing.T) {
 		require.NoError(t, m.Apply(t.Context(), "new", content, restart))
 		p.calls = nil
 		g := p.guard(tree.Options{})
-		now := time.Duration(0)
-		g.uptime = func() time.Duration { return now }
-		look := func() (hasEnded bool) {
-			hasEnded, err := g.look(t.Context())
-			require.NoError(t, err)
-			return hasEnded
-		}
 		ctx, end := context.WithCancel(t.Context())
 		p.during = func() {
-			require.False(t, look())
-			now += retry - 1
-			require.False(t, look())
+			_, err := g.look(t.Context())
+			require.ErrorIs(t, err, host.ErrBusy)
 			if dies {
 				end()
 			}
 		}
 		if err := m.Undo(ctx); dies {
 			require.ErrorIs(t, err, context.Canceled)
-			now++
-			require.False(t, look())
+			_, err := g.look(t.Context())
+			require.NoError(t, err)
 			assert.Equal(t, []string{"restart a.service", "restart a.service"}, p.calls)
 		} else {
 			require.NoError(t, err)
 			assert.Equal(t, []string{"restart a.service"}, p.calls)
 		}
 		end()
-		assert.True(t, look())
+		hasEnded, err := g.look(t.Context())
+		require.NoError(t, err)
+		assert.True(t, hasEnded)
 		assert.Empty(t, p.rolledBack(), "the guard did not begin the undo")
 	}
 }
@@ -288,7 +282,7 @@ func TestKilledGuardIsContinued(t *testing.T) {
 			g := p.guard(o)
 			g.options.BootDeadline = time.Nanosecond
 			now := time.Duration(0)
-			g.uptime = func() time.Duration { now += retry; return now }
+			g.uptime = func() time.Duration { now += interval; return now }
 			for hasEnded := false; !hasEnded; {
 				var err error
 				if hasEnded, err = g.look(t.Context()); errors.Is(err, machine.ErrRebooting) {

@@ -146,6 +146,18 @@ func (h *Host) undo(s *state, failure string) error {
 	return h.collect(s)
 }
 
+// Act calls run with the pending change if it is in this phase, so that run can make the actions of the change. One process at a time does so: Act
+// returns ErrBusy if another one does. Actions take long, so other methods may change the host meanwhile.
+func (h *Host) Act(phase Phase, run func(Change) error) error {
+	return h.alone(h.blobs(), func() error { // locked uses the folder above
+		change, pending, err := h.Pending()
+		if err != nil || !pending || change.Phase != phase {
+			return err
+		}
+		return run(change)
+	})
+}
+
 // EndUndo ends an undone change after its actions. It does nothing if no change is pending.
 func (h *Host) EndUndo() error {
 	return h.locked(func(s *state) error {

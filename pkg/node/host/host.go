@@ -96,23 +96,30 @@ func (h *Host) Content(c Config) (config.Content, error) {
 
 // locked calls change with the state on disk, as the only process that may change it.
 func (h *Host) locked(change func(*state) error) error {
+	return h.alone(config.Folder, func() error {
+		s, err := h.load()
+		if err != nil {
+			return err
+		}
+		return change(s)
+	})
+}
+
+// alone calls do as the only process that has locked this folder of the journal. It returns ErrBusy if another one has.
+func (h *Host) alone(name string, do func() error) error {
 	if err := h.prepare(); err != nil {
 		return err
 	}
-	folder, err := h.tree.OpenFolder(config.Folder)
+	folder, err := h.tree.OpenFolder(name)
 	if err != nil {
 		return err
 	}
 	defer folder.Close()
 	switch free, err := atomicfile.TryLock(folder); {
 	case err != nil:
-		return fmt.Errorf("locking %s: %w", config.Folder, err)
+		return fmt.Errorf("locking %s: %w", name, err)
 	case !free:
 		return ErrBusy
 	}
-	s, err := h.load()
-	if err != nil {
-		return err
-	}
-	return change(s)
+	return do()
 }

@@ -171,11 +171,14 @@ func (m *Machine) enableGuard(ctx context.Context) error {
 
 // complete runs the actions of an applied change.
 func (m *Machine) complete(ctx context.Context) error {
-	change, pending, err := m.host.Pending()
-	if err != nil || !pending {
-		return err
-	}
-	if change.NeedsReboot() {
+	var failed error
+	err := m.host.Act(host.Applied, func(change host.Change) error {
+		if !change.NeedsReboot() {
+			if err := m.run(ctx, change.Actions); err != nil {
+				failed = fmt.Errorf("applying %s: %w", change.To.Name, err)
+			}
+			return nil
+		}
 		boot, err := m.host.Boot()
 		if err != nil {
 			return err
@@ -184,16 +187,14 @@ func (m *Machine) complete(ctx context.Context) error {
 			return m.reboot(ctx)
 		}
 		return m.verify(change.To)
+	})
+	switch {
+	case failed == nil:
+		return err
+	case ctx.Err() != nil:
+		return failed // the process ends, and the next one repeats the actions
 	}
-	err = m.run(ctx, change.Actions)
-	if err == nil {
-		return nil
-	}
-	err = fmt.Errorf("applying %s: %w", change.To.Name, err)
-	if ctx.Err() != nil {
-		return err // the process ends, and the next one repeats the actions
-	}
-	return errors.Join(err, m.Undo(ctx))
+	return errors.Join(failed, m.Undo(ctx))
 }
 
 // Undo restores the files of the host to their state before the pending change. If a service or a boot has used the files of the change, it runs
@@ -215,17 +216,15 @@ func (m *Machine) undone(ctx context.Context, err error) error {
 	if err != nil {
 		return err
 	}
-	change, pending, err := m.host.Pending()
-	if err != nil || !pending || change.Phase != host.Undone {
-		return err // another process has ended the undo
-	}
-	if change.NeedsReboot() {
-		return m.reboot(ctx)
-	}
-	if err := m.run(ctx, change.Actions); err != nil {
-		return fmt.Errorf("undoing the change to %s: %w: %w", change.To.Name, host.ErrNotUndone, err)
-	}
-	return m.host.EndUndo()
+	return m.host.Act(host.Undone, func(change host.Change) error {
+		if change.NeedsReboot() {
+			return m.reboot(ctx)
+		}
+		if err := m.run(ctx, change.Actions); err != nil {
+			return fmt.Errorf("undoing the change to %s: %w: %w", change.To.Name, host.ErrNotUndone, err)
+		}
+		return m.host.EndUndo()
+	})
 }
 
 func (m *Machine) reboot(ctx context.Context) error {

@@ -107,6 +107,11 @@ func (p *Pool) Refuse(why string) {
 	}
 }
 
+// CanStart reports whether a node may start as far as slots and refusals decide. Budgets and other pools may still prevent it.
+func (p *Pool) CanStart() bool {
+	return p.Used < p.Slots && slices.ContainsFunc(p.Candidates, func(n *corev1.Node) bool { return p.Refused[n.Name] == "" })
+}
+
 // OtherRelease says why the controller of a release may neither render nor assign configs, as a sentence without subject and period; it returns
 // an empty text if it may. An update of the stage begins with the ControllerConfig, which is nil if it does not exist. Until its new controller
 // runs, the MachineConfigs of both releases may be mixed.

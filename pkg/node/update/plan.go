@@ -1,7 +1,6 @@
 package update
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -63,20 +62,19 @@ func (r *pools) plan(ctx context.Context, rollouts []*rollout, members pool.Memb
 		return 0, err
 	}
 	inputs := make([]plan.Pool, len(rollouts))
-	isNeeded := false
 	for i, o := range rollouts {
 		inputs[i] = o.prepare(members, nodes, machines, r.options.Release, refusals[readerOf(o.pool)])
-		isNeeded = isNeeded || inputs[i].Used < inputs[i].Slots && len(inputs[i].Candidates) > 0
 	}
-	if err := r.restrict(ctx, rollouts, inputs, machines); err != nil {
-		return 0, err
-	}
-	if !isNeeded {
+	r.restrict(rollouts, inputs, machines)
+	if !slices.ContainsFunc(inputs, func(p plan.Pool) bool { return p.CanStart() }) {
 		r.hasIdle.Store(false)
+		for i, p := range plan.NewIndex(nil).Plan(inputs, r.clock.Now()) { // it needs neither pods nor budgets
+			rollouts[i].waiting = explain(inputs[i], p)
+		}
 		return 0, nil
 	}
 	for _, o := range rollouts {
-		o.waiting = cmp.Or(pool.Message(o.pool, pool.NodesWaiting), o.waiting) // it stays until the next plan
+		o.waiting = pool.Message(o.pool, pool.NodesWaiting) // it stays until the next plan
 	}
 	if wait := r.nextPlan.Sub(r.clock.Now()); wait > 0 {
 		return wait, nil
@@ -164,7 +162,7 @@ func (o *rollout) prepare(
 		return input
 	}
 	o.staging = input.RequireStaged(o.pool.Spec.Configuration.Name, len(o.nodes), machines)
-	o.targeted, o.waiting = input.Retarget, explain(input, plan.Plan{})
+	o.targeted = input.Retarget
 	return input
 }
 

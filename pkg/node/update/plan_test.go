@@ -42,6 +42,18 @@ func TestBudgetMayChangeDuringAPlan(t *testing.T) {
 	assert.Empty(t, change(), "no slot is empty")
 }
 
+// TestRefusedNodesNeedNoPlan has a free slot, and a node that is held. An event ends its wait, so nothing has to be repeated.
+func TestRefusedNodesNeedNoPlan(t *testing.T) {
+	m := newMemory(1)
+	m.pools[1].Spec.Paused = false
+	m.nodes[0].Annotations[api.NodeHoldAnnotation] = "until the audit is done"
+	m.onBudgets = func() { assert.Fail(t, "no budget matters") }
+	result, err := m.controller().Reconcile(t.Context(), reconcile.Request{})
+	require.NoError(t, err)
+	assert.Zero(t, result.RequeueAfter)
+	assert.Contains(t, pool.Message(&m.pools[1], pool.NodesWaiting), "until the audit is done")
+}
+
 // TestArbiterSaysForWhichPoolItWaits has a master that starts, and an arbiter that waits for it.
 func TestArbiterSaysForWhichPoolItWaits(t *testing.T) {
 	m, r := newBothPools(t)

@@ -21,15 +21,10 @@ import (
 )
 
 // restrict refuses candidates by the NodeRolloutPolicies. It requests a reconcile for the time at which a window starts or ends.
-func (r *pools) restrict(ctx context.Context, rollouts []*rollout, inputs []plan.Pool, machines map[string]*mcfgv1.MachineConfigNode) error {
+func (r *pools) restrict(rollouts []*rollout, inputs []plan.Pool, machines map[string]*mcfgv1.MachineConfigNode) {
 	r.durations.observe(rollouts, r.clock.Now())
-	policies, err := r.policies(ctx)
-	if err != nil {
-		return err
-	}
 	states := make([]policy.Pool, len(rollouts))
 	for i, o := range rollouts {
-		o.policy = policies[o.pool.Name]
 		states[i] = inputs[i].State(o.pool, o.nodes, o.isRendered && o.specError == "", machines, o.policy)
 	}
 	now := r.clock.Now()
@@ -41,7 +36,6 @@ func (r *pools) restrict(ctx context.Context, rollouts []*rollout, inputs []plan
 			o.wait = wait
 		}
 	}
-	return nil
 }
 
 // policies returns all NodeRolloutPolicies by name, in the newest version that this process knows.
@@ -57,12 +51,8 @@ func (r *pools) policies(ctx context.Context) (map[string]*api.NodeRolloutPolicy
 	return byName, nil
 }
 
-// reportPolicies writes the status of all policies.
-func (r *pools) reportPolicies(ctx context.Context, rollouts []*rollout) error {
-	policies, err := r.policies(ctx)
-	if err != nil {
-		return err
-	}
+// reportPolicies writes the status of all policies. It removes those of a pool from policies.
+func (r *pools) reportPolicies(ctx context.Context, rollouts []*rollout, policies map[string]*api.NodeRolloutPolicy) error {
 	var failures []error
 	for _, o := range rollouts {
 		if o.policy != nil {

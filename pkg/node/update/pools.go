@@ -103,11 +103,15 @@ func (r *pools) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.R
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	policies, err := r.policies(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
 	members := pool.Assign(all, nodes)
 	rollouts := make([]*rollout, len(all))
 	pending := kubelet.NewPending(kubelets.Items, configs.Items, r.options.Version)
 	for i, p := range all {
-		rollouts[i] = &rollout{pool: p, nodes: members.Nodes[p.Name]}
+		rollouts[i] = &rollout{pool: p, nodes: members.Nodes[p.Name], policy: policies[p.Name]}
 		if other != "" || pending.Of(p) != "" {
 			rollouts[i].renderError = pool.Message(p, mcfgv1.MachineConfigPoolRenderDegraded) // until the MachineConfigs are rendered again
 			continue
@@ -146,7 +150,7 @@ func (r *pools) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.R
 			result.RequeueAfter = o.wait
 		}
 	}
-	if err := r.reportPolicies(ctx, rollouts); err != nil {
+	if err := r.reportPolicies(ctx, rollouts, policies); err != nil {
 		failures = append(failures, err)
 	}
 	if len(failures) > 0 {
