@@ -48,6 +48,7 @@ func (o *hostOptions) machine(h *host.Host) (*machine.Machine, error) {
 	}
 	return machine.New(h, machine.Options{
 		Init:  o.systemd(),
+		Root:  filepath.Clean(o.root),
 		Guard: func(ctx context.Context) []string { return o.guardCommand(ctx, program) },
 	}), nil
 }
@@ -123,7 +124,7 @@ or restarts the same services as the change.`,
 				return err
 			}
 			defer h.Close()
-			var options machine.Options
+			options := machine.Options{Root: filepath.Clean(o.root)}
 			if boot, err := h.Boot(); err != nil {
 				return err
 			} else if boot != "" {

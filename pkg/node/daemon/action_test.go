@@ -196,7 +196,8 @@ func TestHostWithoutABackEndStagesNoKernelArguments(t *testing.T) {
 	mc, err := config.Render("worker", []*mcfgv1.MachineConfig{{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: s.spec}}, "")
 	require.NoError(t, err)
 	s.spec = mc.Spec
-	const want = "unsupported: this node cannot change kernel arguments: remove that from the MachineConfigs of its pool, or move the node to another pool"
+	const want = "unsupported: this node cannot change kernel arguments: remove that from the MachineConfigs of its pool, or move the node to another pool, " +
+		"or give the node a program /etc/cvo-node/hook for the kernel arguments and the image"
 	for _, isStaged := range []bool{false, true} { // an earlier daemon may have staged it
 		d := process(t, s, root, &initSystem{})
 		if isStaged {

@@ -73,6 +73,7 @@ type Machine interface {
 	Confirm(ctx context.Context, name string) error
 	LacksUnit(ctx context.Context, unit string) (bool, error)
 	Unsupported(content config.Content) string
+	ChangesBoot(from, to config.Content) bool
 }
 
 // failure is a config that could not be applied, with the number of consecutive attempts.
@@ -373,7 +374,7 @@ func (d *Daemon) decide(ctx context.Context, current host.Config, content config
 	switch {
 	case err != nil:
 		return decision, obstacle(err.Error())
-	case current.Name == "" && len(found) == 0:
+	case current.Name == "" && len(found) == 0 && !d.machine.ChangesBoot(own, content):
 		return decision, nil
 	case current.Name != "" && len(found) > 0:
 		return decision, obstacle(fmt.Sprintf("the host differs from MachineConfig %s, so the update does not start: %s: %s. Restore the content of that MachineConfig",

@@ -103,11 +103,11 @@ func (g *Guard) check(ctx context.Context, change host.Change) (failure string) 
 	if err != nil {
 		return err.Error()
 	}
-	switch found, err := g.host.Verify(content); {
+	switch found, err := g.machine.Difference(ctx, content); {
 	case err != nil:
 		return err.Error()
-	case len(found) > 0:
-		return fmt.Sprintf("%s: %s", found[0].Path, found[0].Found)
+	case found != "":
+		return found
 	}
 	switch unit, err := g.machine.FailedUnit(ctx, change, content); {
 	case err != nil:

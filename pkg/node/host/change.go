@@ -158,6 +158,17 @@ func (h *Host) Act(phase Phase, run func(Change) error) error {
 	})
 }
 
+// SetPrepared records that the machine was prepared in this boot to boot with the applied change.
+func (h *Host) SetPrepared(boot string) error {
+	return h.locked(func(s *state) error {
+		if s.Change == nil || s.Change.Phase != Applied {
+			return fmt.Errorf("preparing the boot: %w", ErrNotApplied)
+		}
+		s.Change.Prepared = boot
+		return h.save(s)
+	})
+}
+
 // EndUndo ends an undone change after its actions. It does nothing if no change is pending.
 func (h *Host) EndUndo() error {
 	return h.locked(func(s *state) error {

@@ -94,6 +94,12 @@ func (h *Host) Content(c Config) (config.Content, error) {
 	return content, nil
 }
 
+// HasFile reports whether the host has a file with this path. A link is none.
+func (h *Host) HasFile(name string) (bool, error) {
+	e, err := h.tree.Read(name)
+	return e.Kind == tree.File, err
+}
+
 // locked calls change with the state on disk, as the only process that may change it.
 func (h *Host) locked(change func(*state) error) error {
 	return h.alone(config.Folder, func() error {

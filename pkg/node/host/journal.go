@@ -56,6 +56,8 @@ type Change struct {
 	Actions []disruption.Action `json:"actions,omitempty"`
 	// Boot is the host's boot at the latest of these times: before the first step, after all steps, after their undo.
 	Boot string `json:"boot,omitempty"`
+	// Prepared is the boot in which the machine was prepared to boot with the change; empty before.
+	Prepared string `json:"prepared,omitempty"`
 	// Acted reports whether all steps had happened, so that the caller may have run actions.
 	Acted bool `json:"acted,omitempty"`
 	// RollBack is the guard's reason to undo the change; empty if it has none.

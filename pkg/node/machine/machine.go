@@ -52,6 +52,7 @@ type Machine struct {
 	host  *host.Host
 	init  Init
 	guard func(context.Context) []string
+	root  string
 }
 
 // Options of a machine.
@@ -60,24 +61,31 @@ type Options struct {
 	Init Init
 	// Guard returns the command line of the service that guards the change which begins. Default: no guard.
 	Guard func(context.Context) []string
+	// Root is the folder below which this process runs programs of the host. Default: it has the same root.
+	Root string
 }
 
 // New returns the machine of a host.
-func New(h *host.Host, o Options) *Machine { return &Machine{h, o.Init, o.Guard} }
+func New(h *host.Host, o Options) *Machine { return &Machine{h, o.Init, o.Guard, o.Root} }
 
-// Unsupported returns what the machine cannot change, with the remedy; empty if it can have the content. No back end for the operating system exists
-// yet. A folder ignores such content.
+// Unsupported returns what the machine cannot change, with the remedy; empty if it can have the content. The image of the operating system and the
+// kernel arguments need a hook. A folder ignores such content.
 func (m *Machine) Unsupported(content config.Content) string {
 	if m.init == nil {
 		return ""
 	}
 	var found []string
+	remedy := "remove that from the MachineConfigs of its pool, or move the node to another pool"
+	needsHook := (content.OSImage != "" || len(content.KernelArguments) > 0) && !m.hasHook(content)
+	if needsHook {
+		remedy += ", or give the node a program " + HookFile + " for the kernel arguments and the image"
+	}
 	for _, part := range []struct {
 		isUsed bool
 		name   string
 	}{
-		{content.OSImage != "", "an image of the operating system"},
-		{len(content.KernelArguments) > 0, "kernel arguments"},
+		{needsHook && content.OSImage != "", "an image of the operating system"},
+		{needsHook && len(content.KernelArguments) > 0, "kernel arguments"},
 		{content.KernelType != "", "a kernel type"},
 		{content.FIPS, "FIPS mode"},
 		{len(content.Extensions) > 0, "extensions"},
@@ -90,7 +98,7 @@ func (m *Machine) Unsupported(content config.Content) string {
 	if len(found) == 0 {
 		return ""
 	}
-	return "this node cannot change " + strings.Join(found, ", ") + ": remove that from the MachineConfigs of its pool, or move the node to another pool"
+	return "this node cannot change " + strings.Join(found, ", ") + ": " + remedy
 }
 
 // LacksUnit reports whether the init system has no such unit. A folder lacks none.
@@ -169,37 +177,61 @@ func (m *Machine) enableGuard(ctx context.Context) error {
 	return nil
 }
 
-// complete runs the actions of an applied change.
+// complete does what must follow the files of an applied change. If that fails, it undoes the change.
 func (m *Machine) complete(ctx context.Context) error {
 	var failed error
-	err := m.host.Act(host.Applied, func(change host.Change) error {
-		if !change.NeedsReboot() {
-			if err := m.run(ctx, change.Actions); err != nil {
-				failed = fmt.Errorf("applying %s: %w", change.To.Name, err)
-			}
-			return nil
+	err := m.host.Act(host.Applied, func(change host.Change) (err error) {
+		if failed, err = m.follow(ctx, change); failed != nil {
+			failed = fmt.Errorf("applying %s: %w", change.To.Name, failed)
 		}
-		boot, err := m.host.Boot()
-		if err != nil {
-			return err
-		}
-		if boot == change.Boot {
-			return m.reboot(ctx)
-		}
-		return m.verify(change.To)
+		return err
 	})
 	switch {
 	case failed == nil:
 		return err
 	case ctx.Err() != nil:
-		return failed // the process ends, and the next one repeats the actions
+		return failed // the process ends, and the next one repeats it
 	}
-	return errors.Join(failed, m.Undo(ctx))
+	return errors.Join(failed, m.undone(ctx, m.host.Undo()))
+}
+
+// follow runs the actions of a change, or reboots. After the reboot it checks the result. failed is a failure of the change.
+func (m *Machine) follow(ctx context.Context, change host.Change) (failed, err error) {
+	if !change.NeedsReboot() {
+		return m.run(ctx, change.Actions), nil
+	}
+	boot, err := m.host.Boot()
+	if err != nil {
+		return nil, err
+	}
+	_, to, differ, err := m.boots(change)
+	if err != nil {
+		return nil, err
+	}
+	latest := change.Boot
+	if differ {
+		latest = change.Prepared
+	}
+	switch {
+	case latest == "": // also after a boot without the preparation
+		if _, failed := m.hook(ctx, "apply", to); failed != nil {
+			return failed, nil
+		}
+		if err := m.host.SetPrepared(boot); err != nil {
+			return nil, err
+		}
+	case latest != boot:
+		return nil, m.verify(ctx, change.To)
+	}
+	return nil, m.reboot(ctx)
 }
 
 // Undo restores the files of the host to their state before the pending change. If a service or a boot has used the files of the change, it runs
 // the actions again. An error leaves the change pending; ErrRebooting is one.
 func (m *Machine) Undo(ctx context.Context) error {
+	if err := m.restoreBoot(ctx); err != nil {
+		return err
+	}
 	return m.undone(ctx, m.host.Undo())
 }
 
@@ -208,6 +240,9 @@ func (m *Machine) Confirm(_ context.Context, name string) error { return m.host.
 
 // RollBack is like Undo for one change, see host.RollBack. The host keeps the reason for the daemon.
 func (m *Machine) RollBack(ctx context.Context, change host.Change, reason string) error {
+	if err := m.restoreBoot(ctx); err != nil {
+		return err
+	}
 	return m.undone(ctx, m.host.RollBack(change, reason))
 }
 
@@ -265,18 +300,28 @@ func (m *Machine) act(ctx context.Context, action disruption.Action) error {
 	}
 }
 
-// verify returns ErrDiffers with the first difference between the host and a config.
-func (m *Machine) verify(c host.Config) error {
+// verify returns ErrDiffers with the first difference between the machine and a config.
+func (m *Machine) verify(ctx context.Context, c host.Config) error {
 	content, err := m.host.Content(c)
 	if err != nil {
 		return err
 	}
+	found, err := m.Difference(ctx, content)
+	if err == nil && found != "" {
+		err = fmt.Errorf("%w: %s", ErrDiffers, found)
+	}
+	return err
+}
+
+// Difference returns the first difference between the host's files and a config, or between what the machine has booted with and the config; empty
+// if there is none.
+func (m *Machine) Difference(ctx context.Context, content config.Content) (string, error) {
 	found, err := m.host.Verify(content)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if len(found) > 0 {
-		return fmt.Errorf("%w: %s: %s", ErrDiffers, found[0].Path, found[0].Found)
+		return found[0].Path + ": " + found[0].Found, nil
 	}
-	return nil
+	return m.bootDifference(ctx, content)
 }

@@ -91,6 +91,7 @@ func (p *played) boot() {
 	p.boots++
 	p.wantsReboot = false
 	p.inUse = p.files()
+	p.bootHook()
 	p.write("/proc/1/stat", fmt.Sprintf("1 (a) b) S 0 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 %d 9 10", 1000+p.boots))
 }
 
@@ -130,7 +131,7 @@ func (p *played) open(options tree.Options) (*machine.Machine, *host.Host) {
 	h, err := host.Open(p.root, host.Options{Tree: options})
 	require.NoError(p.t, err)
 	p.t.Cleanup(func() { assert.NoError(p.t, h.Close()) })
-	return machine.New(h, machine.Options{Init: p}), h
+	return machine.New(h, machine.Options{Init: p, Root: p.root}), h
 }
 
 func (p *played) pending() (host.Change, bool) {
@@ -270,13 +271,16 @@ func TestMachineUsesTheFilesThatItHas(t *testing.T) {
 	undone := func(ctx context.Context, m *machine.Machine) error { return m.Undo(ctx) }
 	for _, test := range []struct {
 		name    string
+		content config.Content
 		actions []disruption.Action
 		recover func(context.Context, *machine.Machine) error
 	}{
-		{"services, continued", services, continued},
-		{"services, undone", services, undone},
-		{"reboot, continued", reboot, continued},
-		{"reboot, undone", reboot, undone},
+		{"services, continued", content, services, continued},
+		{"services, undone", content, services, undone},
+		{"reboot, continued", content, reboot, continued},
+		{"reboot, undone", content, reboot, undone},
+		{"reboot with a hook, continued", withHook, reboot, continued},
+		{"reboot with a hook, undone", withHook, reboot, undone},
 	} {
 		for _, losesPower := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, loss of power %v", test.name, losesPower), func(t *testing.T) {
@@ -306,12 +310,13 @@ func TestMachineUsesTheFilesThatItHas(t *testing.T) {
 						}
 						return false
 					}
-					hasDied := interrupted(first, func(m *machine.Machine) error { return m.Apply(t.Context(), "new", content, test.actions) })
+					hasDied := interrupted(first, func(m *machine.Machine) error { return m.Apply(t.Context(), "new", test.content, test.actions) })
 					// The second interruption is at another operation each time.
 					interrupted(first%13, func(m *machine.Machine) error { return test.recover(t.Context(), m) })
 					interrupted(1_000_000, func(m *machine.Machine) error { return test.recover(t.Context(), m) })
 					require.Contains(t, []string{before, after}, p.files(), first)
 					require.Equal(t, p.files(), p.inUse, first)
+					require.Equal(t, p.files() == after && test.content.KernelArguments != nil, p.booted(), first)
 					if change, pending := p.pending(); pending {
 						require.Equal(t, host.Applied, change.Phase, first)
 						require.Equal(t, after, p.files(), first)

@@ -1,0 +1,163 @@
+//go:build linux
+
+package machine_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cluster-version/cvo/pkg/node/config"
+	"github.com/cluster-version/cvo/pkg/node/host"
+	"github.com/cluster-version/cvo/pkg/node/host/tree"
+	"github.com/cluster-version/cvo/pkg/node/machine"
+)
+
+// hook is a hook that keeps what the next boot gets in a file. It fails to apply if the host has the file "fails".
+var hook = config.File{Path: machine.HookFile, Mode: 0o755, Data: []byte(`#!/bin/sh
+root=${0%/etc/cvo-node/hook}
+echo "$1" >>"$root/hook-calls"
+case $1 in
+apply)
+	if [ -e "$root/fails" ]; then
+		echo "no space in /boot" >&2
+		exit 1
+	fi
+	cat >"$root/next"
+	;;
+rollback) cat >"$root/next" ;;
+booted) if [ -e "$root/running" ]; then cat "$root/running"; else echo {}; fi ;;
+esac
+`)}
+
+// withHook is a config that brings the hook and a kernel argument.
+var withHook = config.Content{Files: append([]config.File{hook}, content.Files...), KernelArguments: []string{"quiet"}}
+
+// bootHook makes what the hook has set last the parameters of the running boot.
+func (p *played) bootHook() {
+	next, err := os.ReadFile(p.root + "/next")
+	if err == nil {
+		p.write("/running", string(next))
+	}
+}
+
+// booted returns whether the machine has booted with the test's kernel argument.
+func (p *played) booted() bool {
+	running, err := os.ReadFile(p.root + "/running")
+	return err == nil && strings.Contains(string(running), "quiet")
+}
+
+// hookCalls returns the calls of the hook since the last call of hookCalls.
+func (p *played) hookCalls() string {
+	calls, err := os.ReadFile(p.root + "/hook-calls")
+	if err != nil {
+		return ""
+	}
+	require.NoError(p.t, os.Remove(p.root+"/hook-calls"))
+	return strings.Join(strings.Fields(string(calls)), " ")
+}
+
+func TestHookSetsKernelArguments(t *testing.T) {
+	p := play(t)
+	m, h := p.open(tree.Options{})
+	require.ErrorIs(t, m.Apply(t.Context(), "new", withHook, reboot), machine.ErrRebooting)
+	assert.Equal(t, "apply", p.hookCalls())
+	p.boot()
+	require.NoError(t, m.Resume(t.Context()))
+	assert.True(t, p.booted())
+	require.NoError(t, h.Confirm("new"))
+	p.hookCalls()
+
+	// A config with the same parameters does not call the hook.
+	same := withHook
+	same.Files = append([]config.File{hook}, config.File{Path: "/etc/changed", Mode: 0o600, Data: []byte("newer")})
+	require.ErrorIs(t, m.Apply(t.Context(), "same", same, reboot), machine.ErrRebooting)
+	assert.Empty(t, p.hookCalls())
+	p.boot()
+	require.NoError(t, m.Resume(t.Context()))
+	require.NoError(t, h.Confirm("same"))
+
+	// Another one can take them away.
+	without := config.Content{Files: []config.File{hook}}
+	require.ErrorIs(t, m.Apply(t.Context(), "without", without, reboot), machine.ErrRebooting)
+	p.boot()
+	require.NoError(t, m.Resume(t.Context()))
+	assert.False(t, p.booted())
+}
+
+func TestMachineThatBootsWithOtherArgumentsDiffers(t *testing.T) {
+	p := play(t)
+	m, _ := p.open(tree.Options{})
+	require.ErrorIs(t, m.Apply(t.Context(), "new", withHook, reboot), machine.ErrRebooting)
+	require.NoError(t, os.Remove(p.root+"/next"))
+	p.boot()
+	err := m.Resume(t.Context())
+	require.ErrorIs(t, err, machine.ErrDiffers)
+	require.ErrorContains(t, err, `/etc/cvo-node/hook: booted with kernel arguments "" instead of kernel arguments "quiet"`)
+
+	require.ErrorIs(t, m.Undo(t.Context()), machine.ErrRebooting)
+	assert.Equal(t, "apply booted rollback", p.hookCalls(), "the hook is still there for the rollback")
+	assert.Equal(t, before, p.files())
+	assert.NoFileExists(t, p.root+machine.HookFile)
+}
+
+func TestFailedHookUndoesTheChange(t *testing.T) {
+	p := play(t)
+	p.write("/fails", "")
+	m, _ := p.open(tree.Options{})
+	require.EqualError(t, m.Apply(t.Context(), "new", withHook, reboot),
+		"applying new: running /etc/cvo-node/hook apply: exit status 1: no space in /boot")
+	assert.Equal(t, "apply", p.hookCalls(), "it has set nothing")
+	assert.Equal(t, before, p.files())
+	assert.Empty(t, p.calls)
+	_, pending := p.pending()
+	assert.False(t, pending)
+}
+
+func TestBrokenRollbackLeavesTheChangePending(t *testing.T) {
+	p := play(t)
+	m, h := p.open(tree.Options{})
+	require.ErrorIs(t, m.Apply(t.Context(), "new", withHook, reboot), machine.ErrRebooting)
+	p.boot()
+	require.NoError(t, os.Chmod(p.root+machine.HookFile, 0o600))
+	change, _ := p.pending()
+	for _, undo := range []func() error{
+		func() error { return m.Undo(t.Context()) },
+		func() error { return m.RollBack(t.Context(), change, "a check failed") },
+	} {
+		err := undo()
+		require.ErrorIs(t, err, host.ErrNotUndone)
+		require.ErrorContains(t, err, "permission denied")
+		assert.Equal(t, after, p.files())
+	}
+	require.NoError(t, os.Chmod(p.root+machine.HookFile, 0o700))
+	require.ErrorIs(t, m.RollBack(t.Context(), change, "a check failed"), machine.ErrRebooting)
+	p.boot()
+	require.NoError(t, m.Undo(t.Context()))
+	assert.False(t, p.booted())
+	rolledBack, err := h.RolledBack()
+	require.NoError(t, err)
+	assert.Equal(t, "a check failed", rolledBack.Reason)
+}
+
+func TestMachineWithoutAHookHasNoBootParameters(t *testing.T) {
+	p := play(t)
+	m, _ := p.open(tree.Options{})
+	without := config.Content{KernelArguments: []string{"quiet"}, OSImage: "registry.example.com/os@sha256:0a"}
+	const text = "this node cannot change an image of the operating system, kernel arguments: remove that from the MachineConfigs of its pool, " +
+		"or move the node to another pool, or give the node a program /etc/cvo-node/hook for the kernel arguments and the image"
+	assert.Equal(t, text, m.Unsupported(without))
+	assert.Empty(t, m.Unsupported(withHook), "the config brings it")
+	p.write(machine.HookFile, "")
+	assert.Empty(t, m.Unsupported(without), "the host has it")
+	without.FIPS = true
+	assert.Equal(t, "this node cannot change FIPS mode: remove that from the MachineConfigs of its pool, or move the node to another pool", m.Unsupported(without))
+
+	_, h := p.open(tree.Options{})
+	folder := machine.New(h, machine.Options{})
+	assert.Empty(t, folder.Unsupported(without))
+	assert.False(t, folder.ChangesBoot(config.Content{}, without))
+}
