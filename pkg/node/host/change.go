@@ -71,7 +71,7 @@ func (h *Host) Resume() error {
 		if err != nil {
 			return err
 		}
-		to, err := targetOf(content)
+		to, err := h.targetOf(content)
 		if err != nil {
 			return err
 		}

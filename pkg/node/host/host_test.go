@@ -242,6 +242,32 @@ func TestOwnersAreResolvedOnTheHost(t *testing.T) {
 	assert.ErrorContains(t, h.Apply("unknown", files(owned)), `/etc/passwd has no "unknown"`)
 }
 
+func TestKeysBelongToTheirUser(t *testing.T) {
+	root := t.TempDir()
+	h := open(t, root, tree.Options{})
+	keys := config.Content{SSHKeys: []string{"ssh-ed25519 AAAA a@example.com", "ssh-ed25519 BBBB b@example.com"}}
+	update(t, h, "folder", keys)
+	assert.Empty(t, list(t, root), "a folder has no such user")
+
+	uid, gid := 0, 0
+	if os.Geteuid() == 0 {
+		uid, gid = 1000, 1001
+	} else {
+		uid, gid = os.Geteuid(), os.Getegid()
+	}
+	write(t, root, "/etc/passwd", fmt.Sprintf("root:x:0:0::/root:/bin/sh\ncore:x:%d:%d::/home/core:/bin/sh\n", uid, gid), 0o644)
+	update(t, h, "keys", keys)
+	const file = "/home/core/.ssh/authorized_keys"
+	assert.Equal(t, fmt.Sprintf("100600 %d:%d ssh-ed25519 AAAA a@example.com\nssh-ed25519 BBBB b@example.com\n", uid, gid), list(t, root)[file])
+	write(t, root, file, "ssh-ed25519 CCCC", 0o600)
+	found, err := h.Verify(keys)
+	require.NoError(t, err)
+	assert.Equal(t, []host.Drift{{Path: file, Found: "different data"}}, found)
+
+	update(t, h, "none", config.Content{})
+	assert.NotContains(t, list(t, root), file)
+}
+
 func TestLinksOfTheHostStayBelowTheRoot(t *testing.T) {
 	parent := t.TempDir()
 	root := parent + "/host"

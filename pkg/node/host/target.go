@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -36,7 +37,41 @@ type target struct {
 	originals map[string]tree.Entry
 }
 
-// targetOf returns the target of a Content. A unit is a file below /etc/systemd/system, a drop-in a file in its folder NAME.d, a masked
+// keysUser is the user who has the SSH keys of a config. It is the only one that MachineConfigs may name, as in OpenShift.
+const keysUser = "core"
+
+// HasKeysUser reports whether the host has the user who has the SSH keys of a config.
+func (h *Host) HasKeysUser() (bool, error) {
+	_, found, err := h.user(keysUser)
+	return found, err
+}
+
+// keysFile returns the file with the SSH keys. It replaces the keys of the user.
+func (h *Host) keysFile(keys []string) (file config.File, found bool, err error) {
+	user, found, err := h.user(keysUser)
+	if !found || err != nil {
+		return file, false, err
+	}
+	file = config.File{Path: path.Join(user.home, ".ssh/authorized_keys"), Mode: 0o600, User: config.Owner{ID: user.uid}, Group: config.Owner{ID: user.gid}}
+	file.Data = []byte(strings.Join(keys, "\n") + "\n")
+	return file, true, nil
+}
+
+// targetOf is the function targetOf, with the SSH keys. A host without their user, which is only a folder, ignores them.
+func (h *Host) targetOf(content config.Content) (target, error) {
+	if len(content.SSHKeys) > 0 {
+		file, found, err := h.keysFile(content.SSHKeys)
+		if err != nil {
+			return target{}, err
+		}
+		if found {
+			content.Files = append(slices.Clone(content.Files), file)
+		}
+	}
+	return targetOf(content)
+}
+
+// targetOf returns the target of a Content without its SSH keys. A unit is a file below /etc/systemd/system, a drop-in a file in its folder NAME.d, a masked
 // unit a link to /dev/null. An entry of kind Absent stands for a unit that must not be masked.
 func targetOf(content config.Content) (target, error) {
 	t := target{
@@ -76,7 +111,7 @@ func targetOf(content config.Content) (target, error) {
 
 // target is like targetOf, with what depends on the host: the owners of files, and the links that enable units.
 func (h *Host) target(s *state, content config.Content) (target, error) {
-	t, err := targetOf(content)
+	t, err := h.targetOf(content)
 	t.originals = s.Originals
 	if err == nil {
 		err = h.resolveOwners(t)
@@ -107,20 +142,51 @@ func (h *Host) resolveOwners(t target) error {
 	return nil
 }
 
-// id returns the ID of a user or a group. Both files have the name in the first field and the ID in the third (passwd(5), group(5)).
+// id returns the ID of a user or a group. Both files have the ID in the third field.
 func (h *Host) id(owner config.Owner, file string) (int, error) {
 	if owner.Name == "" {
 		return owner.ID, nil
 	}
+	fields, err := h.account(owner.Name, file)
+	if err == nil && fields == nil {
+		err = fmt.Errorf("%s has no %q", file, owner.Name)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(fields[2])
+}
+
+// user is a user of the host.
+type user struct {
+	uid, gid int
+	home     string
+}
+
+// user returns a user, unless the host does not have it or its line lacks a field.
+func (h *Host) user(name string) (u user, found bool, err error) {
+	fields, err := h.account(name, "/etc/passwd")
+	if err != nil || len(fields) < 6 || !path.IsAbs(fields[5]) {
+		return u, false, err
+	}
+	u.home = fields[5]
+	if u.uid, err = strconv.Atoi(fields[2]); err == nil {
+		u.gid, err = strconv.Atoi(fields[3])
+	}
+	return u, err == nil, err
+}
+
+// account returns the fields of a user or of a group, at least three, or nil. Both files have the name in the first field (passwd(5), group(5)).
+func (h *Host) account(name, file string) ([]string, error) {
 	data, err := h.read(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return 0, err
+		return nil, err
 	}
 	for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
 		fields := strings.Split(lines.Text(), ":")
-		if len(fields) > 2 && fields[0] == owner.Name {
-			return strconv.Atoi(fields[2])
+		if len(fields) > 2 && fields[0] == name {
+			return fields, nil
 		}
 	}
-	return 0, fmt.Errorf("%s has no %q", file, owner.Name)
+	return nil, nil
 }

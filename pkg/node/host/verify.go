@@ -23,7 +23,7 @@ type Drift struct {
 // Verify compares the host with a Content and returns the differences, sorted by path: bytes and mode of files and units, and the links of
 // masks and of enabled units. It ignores owners, extended attributes and times, as the original daemon does. It neither locks nor writes.
 func (h *Host) Verify(content config.Content) ([]Drift, error) {
-	to, err := targetOf(content)
+	to, err := h.targetOf(content)
 	if err != nil {
 		return nil, err
 	}

@@ -143,6 +143,15 @@ func TestBrokenRollbackLeavesTheChangePending(t *testing.T) {
 	assert.Equal(t, "a check failed", rolledBack.Reason)
 }
 
+func TestKeysNeedTheirUser(t *testing.T) {
+	p := play(t)
+	m, _ := p.open(tree.Options{})
+	keys := config.Content{SSHKeys: []string{"ssh-ed25519 AAAA a@example.com"}}
+	assert.Contains(t, m.Unsupported(keys), "this node cannot change SSH keys, because it has no user core: ")
+	p.write("/etc/passwd", "core:x:1000:1000::/home/core:/bin/sh\n")
+	assert.Empty(t, m.Unsupported(keys))
+}
+
 func TestMachineWithoutAHookHasNoBootParameters(t *testing.T) {
 	p := play(t)
 	m, _ := p.open(tree.Options{})

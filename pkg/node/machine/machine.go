@@ -89,7 +89,7 @@ func (m *Machine) Unsupported(content config.Content) string {
 		{content.KernelType != "", "a kernel type"},
 		{content.FIPS, "FIPS mode"},
 		{len(content.Extensions) > 0, "extensions"},
-		{len(content.SSHKeys) > 0, "SSH keys"},
+		{len(content.SSHKeys) > 0 && !m.hasKeysUser(), "SSH keys, because it has no user core"},
 	} {
 		if part.isUsed {
 			found = append(found, part.name)
@@ -99,6 +99,11 @@ func (m *Machine) Unsupported(content config.Content) string {
 		return ""
 	}
 	return "this node cannot change " + strings.Join(found, ", ") + ": " + remedy
+}
+
+func (m *Machine) hasKeysUser() bool {
+	has, err := m.host.HasKeysUser()
+	return has && err == nil
 }
 
 // LacksUnit reports whether the init system has no such unit. A folder lacks none.
