@@ -493,11 +493,14 @@ func TestGuardPrecedesRoles(t *testing.T) {
 	}
 	assert.Equal(t, []string{
 		"Namespace", "CustomResourceDefinition", "ServiceAccount", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
+		"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
 		"ClusterRole", "ClusterRoleBinding", "ClusterRole", "ClusterRoleBinding", "ClusterRole", "ClusterRoleBinding", "ClusterRole", "ClusterRoleBinding",
 		"Role", "RoleBinding", "Role", "RoleBinding", "ControllerConfig", "MachineConfig", "DaemonSet", "Deployment", "ClusterOperator",
 	}, slices.Compact(kinds))
 	fail := admissionv1.Fail
-	assert.Equal(t, &fail, decoded[admissionv1.ValidatingAdmissionPolicy](t, "ValidatingAdmissionPolicy")[0].Spec.FailurePolicy)
+	guard := decoded[admissionv1.ValidatingAdmissionPolicy](t, "ValidatingAdmissionPolicy")[0]
+	assert.Equal(t, "machine-config-daemon-guard", guard.Name)
+	assert.Equal(t, &fail, guard.Spec.FailurePolicy)
 }
 
 // TestPodsExceedThePodSecurityStandardsOnlyWhereTheyMust asks the API server what the standards forbid in the pods.
