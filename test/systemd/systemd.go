@@ -113,12 +113,19 @@ func (s *Systemd) serve(conn net.Conn) {
 	s.mu.Lock()
 	s.conns = append(s.conns, conn)
 	s.mu.Unlock()
-	for {
+	// systemd leaves a call that it receives together with the end of the authentication until it receives more.
+	for calls, waits := []*dbus.Message(nil), true; ; waits = false {
 		call, err := dbus.DecodeMessage(in)
 		if err != nil {
 			return
 		}
-		s.answer(conn, call)
+		if calls = append(calls, call); waits {
+			continue
+		}
+		for _, call := range calls {
+			s.answer(conn, call)
+		}
+		calls = nil
 	}
 }
 

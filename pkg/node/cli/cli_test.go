@@ -4,6 +4,8 @@ package cli
 
 import (
 	"io"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -33,4 +35,14 @@ func TestGuardOfAFolderWithoutAChangeEnds(t *testing.T) {
 	cmd := New(command.Streams{Out: io.Discard, Err: io.Discard})
 	cmd.SetArgs([]string{"guard", "--root", t.TempDir()})
 	require.NoError(t, cmd.ExecuteContext(t.Context()))
+}
+
+// TestDaemonLimitsTheTimeOfAConnection has no server: the default of client-go is 30 seconds, which each reboot would cost.
+func TestDaemonLimitsTheTimeOfAConnection(t *testing.T) {
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, os.WriteFile(kubeconfig, []byte("clusters: [{name: c, cluster: {server: https://127.0.0.1:1}}]\ncontexts: [{name: c, context: {cluster: c}}]\ncurrent-context: c\n"), 0o600))
+	o := &daemonOptions{processOptions: processOptions{kubeconfig: kubeconfig}}
+	cfg, err := o.daemonConfig()
+	require.NoError(t, err)
+	assert.NotNil(t, cfg.Dial)
 }

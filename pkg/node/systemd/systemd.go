@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"time"
 
 	"github.com/coreos/go-systemd/v22/dbus"
 	godbus "github.com/godbus/dbus/v5"
@@ -17,6 +18,12 @@ import (
 
 // Socket is the path of systemd's socket below the host's root.
 const Socket = "run/systemd/private"
+
+// ping is a call without an effect. pingInterval is the time after which a new connection repeats it.
+const (
+	ping         = "org.freedesktop.DBus.Peer.Ping"
+	pingInterval = 10 * time.Millisecond
+)
 
 // errClosed means that the result of a job is not known.
 var errClosed = errors.New("systemd closed the connection before the end of the job")
@@ -158,10 +165,19 @@ func (m *Manager) dial(ctx context.Context) (*godbus.Conn, error) {
 	if err := conn.Auth([]godbus.Auth{godbus.AuthExternal(strconv.Itoa(os.Getuid()))}); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	// systemd sends the results of jobs only to connections that it has accepted, so wait for that.
-	ping := conn.Object("org.freedesktop.systemd1", "/org/freedesktop/systemd1").CallWithContext(ctx, "org.freedesktop.DBus.Peer.Ping", 0)
-	if ping.Err != nil {
-		return nil, errors.Join(ping.Err, conn.Close())
+	// systemd sends the results of jobs only to connections that it has accepted, so wait for that. It leaves a call that it receives together with
+	// the end of the authentication until it receives more.
+	object := conn.Object("org.freedesktop.systemd1", "/org/freedesktop/systemd1")
+	accepted := object.Go(ping, 0, make(chan *godbus.Call, 1)).Done
+	for {
+		select {
+		case call := <-accepted:
+			if call.Err != nil {
+				return nil, errors.Join(call.Err, conn.Close())
+			}
+			return conn, nil
+		case <-time.After(pingInterval):
+			object.Go(ping, godbus.FlagNoReplyExpected, nil)
+		}
 	}
-	return conn, nil
 }
