@@ -4,6 +4,7 @@ package daemon
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -151,6 +152,55 @@ func TestUnitThatCannotBeEnabledDegradesANodeWithoutAConfig(t *testing.T) {
 	assert.Equal(t, api.NodeDegraded, written.Annotations[api.NodeStateAnnotation])
 	assert.Contains(t, written.Annotations[api.NodeReasonAnnotation], "finding unit a@.service: a template without DefaultInstance cannot be enabled")
 	assert.Empty(t, written.Annotations[api.DesiredDrainAnnotation])
+}
+
+// services starts services of a host, whose program may be impossible to run.
+type services struct {
+	*initSystem
+	run     func(request string) error
+	failure error
+}
+
+func (s *services) Run(_ context.Context, _ string, command []string) (started bool, err error) {
+	if s.failure != nil {
+		return true, s.failure
+	}
+	return true, s.run(command[len(command)-1])
+}
+
+// TestServiceThatCannotRunDegradesTheNode has services that systemd starts but whose program does not run, as on a file system mounted noexec.
+func TestServiceThatCannotRunDegradesTheNode(t *testing.T) {
+	s, root, name := machineWith(t, 1)
+	init := &services{initSystem: &initSystem{}, failure: errors.New(`systemd reports the result "failed"`)}
+	init.run = func(request string) error {
+		h, err := host.Open(root, host.Options{})
+		require.NoError(t, err)
+		defer h.Close()
+		return machine.New(h, machine.Options{Init: init}).Serve(t.Context(), request)
+	}
+	n := newNode(map[string]string{
+		api.DesiredConfigAnnotation: name, api.DesiredDrainAnnotation: "drain-" + name, api.AppliedDrainAnnotation: "drain-" + name,
+	})
+	step := func() error { // of a new daemon
+		d := process(t, s, root, init.initSystem)
+		d.machine = machine.NewRemote(d.host, init, []string{"/cvo-node", "apply"}, rand.Text)
+		written, _, err := d.step(t.Context(), n)
+		if written != nil {
+			n = written
+		}
+		return err
+	}
+	for range 10 {
+		if err := step(); err != nil {
+			require.ErrorIs(t, err, host.ErrBusy)
+		}
+	}
+	assert.Equal(t, api.NodeDegraded, n.Annotations[api.NodeStateAnnotation])
+	assert.Contains(t, n.Annotations[api.NodeReasonAnnotation], `systemd reports the result "failed". To find the cause, run this on the node: journalctl -u cvo-node-apply.service`)
+
+	init.failure = nil
+	require.ErrorIs(t, step(), machine.ErrRebooting)
+	assert.FileExists(t, root+"/etc/motd")
 }
 
 func TestOnlyAnotherTargetFollowsARollBack(t *testing.T) {

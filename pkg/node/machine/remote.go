@@ -45,7 +45,12 @@ type result struct {
 	Error string `json:"error,omitempty"`
 	// Kinds are the positions in kinds of the errors that it is.
 	Kinds []int `json:"kinds,omitempty"`
+	// Lost is the number of services since then that ended without a result. The daemon writes it.
+	Lost int `json:"lost,omitempty"`
 }
+
+// mostLost is the number of services without a result from which on the cause is not a single crash.
+const mostLost = 5
 
 // kinds are the errors that callers distinguish. The daemon and the process that it starts are the same program, so the order may change.
 var kinds = []error{ErrRebooting, ErrDiffers, host.ErrBusy, host.ErrPending, host.ErrUndoing, host.ErrNotUndone, host.ErrNotApplied}
@@ -154,13 +159,36 @@ func (r *Remote) request(ctx context.Context, request Request) error {
 	switch {
 	case resultErr != nil:
 		return fmt.Errorf("reading the result of %s on the host: %w", request.Verb, resultErr)
+	case answer.Request != string(encoded) && ctx.Err() != nil:
+		return fmt.Errorf("%s on the host: %w: the service may still run: %w", request.Verb, host.ErrBusy, err)
 	case answer.Request != string(encoded):
-		// It was killed, or systemd no longer reports its end. The journal has what it did.
-		return errors.Join(fmt.Errorf("%s on the host: %w: the service left no result", request.Verb, host.ErrBusy), err)
+		return fmt.Errorf("%s on the host: %w", request.Verb, r.lost(answer, err))
 	case answer.Error == "":
 		return nil
 	}
 	return remoteError{answer}
+}
+
+// lost returns the error of a service that left no result: it did not start, it was killed, or systemd no longer reports its end. The journal has what
+// it did, so another service can continue, and the error is host.ErrBusy. It is not after mostLost services in sequence. The number is on the host, so
+// that it survives the daemon. last is the last result, and end is the error that systemd has reported.
+func (r *Remote) lost(last result, end error) error {
+	if end == nil {
+		end = errors.New("systemd reports success")
+	}
+	last.Lost++
+	data, err := json.Marshal(last)
+	if err == nil {
+		err = r.host.SaveResult(data)
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("the service left no result: %w, and its end cannot be recorded: %w", end, err)
+	case last.Lost < mostLost:
+		return fmt.Errorf("%w: the service left no result: %w", host.ErrBusy, end)
+	}
+	// The text has no number, because the Node shows it and each change would be a write.
+	return fmt.Errorf("the service repeatedly ends without a result: %w. To find the cause, run this on the node: journalctl -u %s", end, config.ApplyUnit)
 }
 
 // result returns the last result that a service has stored; the zero value if there is none.
