@@ -182,6 +182,17 @@ func (h *Host) SaveResult(data []byte) error {
 // Result returns what SaveResult has stored last.
 func (h *Host) Result() ([]byte, error) { return h.read(h.resultFile()) }
 
+// missingFile differs from resultFile, so that each has one writer.
+func (h *Host) missingFile() string { return path.Join(config.Folder, "missing.json") }
+
+// SaveMissing stores what the process that waits for results knows about requests without a result.
+func (h *Host) SaveMissing(data []byte) error {
+	return h.write(h.missingFile(), "", bytes.NewReader(data))
+}
+
+// Missing returns what SaveMissing has stored last.
+func (h *Host) Missing() ([]byte, error) { return h.read(h.missingFile()) }
+
 // own returns the entry with this process as its owner: root in production.
 func own(e tree.Entry) tree.Entry {
 	e.UID, e.GID = os.Geteuid(), os.Getegid()
