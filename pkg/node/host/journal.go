@@ -85,6 +85,8 @@ type state struct {
 	Change    *Change               `json:"change,omitempty"`
 	// RolledBack is the last config that the guard has undone.
 	RolledBack RolledBack `json:"rolledBack,omitzero"`
+	// Retried is the SHA-256 of the last request of Retry in hex.
+	Retried string `json:"retried,omitempty"`
 }
 
 // end ends an undone change.
