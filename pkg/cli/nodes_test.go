@@ -43,6 +43,7 @@ func TestNodesCommands(t *testing.T) {
 	}
 	t.Run("status", func(t *testing.T) { testNodesStatus(newNodeCluster(t, e)) })
 	t.Run("pause and resume", func(t *testing.T) { testNodesPause(newNodeCluster(t, e)) })
+	t.Run("retry", func(t *testing.T) { testNodesRetry(newNodeCluster(t, e)) })
 	t.Run("plan", func(t *testing.T) { testNodesPlan(newNodeCluster(t, e)) })
 }
 
@@ -137,7 +138,7 @@ func (c *nodeCluster) node(name, role, config string) {
 // assertNoNodeStage checks that every command reports a cluster without the node stage.
 func assertNoNodeStage(t *testing.T, kubeconfig string) {
 	t.Helper()
-	for _, args := range [][]string{{"status"}, {"status", "worker"}, {"plan"}, {"pause", "worker"}, {"resume", "worker"}} {
+	for _, args := range [][]string{{"status"}, {"status", "worker"}, {"plan"}, {"pause", "worker"}, {"resume", "worker"}, {"retry", "w-0"}} {
 		out, errs, code := nodesCommand(t, "", append(args, "--kubeconfig", kubeconfig)...)
 		assert.Equal(t, command.ExitFailed, code, "%v", args)
 		assert.Empty(t, out, "%v", args)
@@ -148,7 +149,16 @@ func assertNoNodeStage(t *testing.T, kubeconfig string) {
 
 func TestNodesCommandsRejectInvalidCommandLines(t *testing.T) {
 	for _, args := range [][]string{
-		{"status", "a", "b"}, {"status", "-o", "xml"}, {"unknown"}, {"plan", "-o", "xml"}, {"pause"}, {"resume", "a", "b"}, {"pause", "a", "--dry-run=x"},
+		{"status", "a", "b"},
+		{"status", "-o", "xml"},
+		{"unknown"},
+		{"plan", "-o", "xml"},
+		{"pause"},
+		{"resume", "a", "b"},
+		{"pause", "a", "--dry-run=x"},
+		{"retry"},
+		{"retry", "a", "b"},
+		{"retry", "a", "--dry-run=x"},
 	} {
 		_, _, code := nodesCommand(t, "", args...)
 		assert.Equal(t, command.ExitUsage, code, "%v", args)
@@ -230,6 +240,59 @@ func testNodesPause(c *nodeCluster) {
 	_, errs, code := c.run("pause", "workers")
 	assert.Equal(t, command.ExitFailed, code)
 	assert.Contains(t, errs, `there is no MachineConfigPool "workers"`)
+}
+
+func testNodesRetry(c *nodeCluster) {
+	t := c.T
+	c.pool("worker", "rendered-worker-1")
+	c.node("w-0", "worker", "rendered-worker-0")
+	c.node("w-1", "worker", "rendered-worker-1")
+	get := func() *corev1.Node {
+		n := &corev1.Node{}
+		require.NoError(t, c.api.Get(t.Context(), client.ObjectKey{Name: "w-0"}, n))
+		return n
+	}
+	failed := get()
+	failed.Annotations[api.DesiredConfigAnnotation], failed.Annotations[api.NodeStateAnnotation] = "rendered-worker-1", api.NodeDegraded
+	require.NoError(t, c.api.Update(t.Context(), failed))
+	var requests []string
+	for _, step := range []struct {
+		flag, want string
+		writes     int
+		isStored   bool
+	}{
+		{"--dry-run=client", " (dry run)", 0, false},
+		{"--dry-run", " (server dry run)", 1, false},
+		{"--dry-run=none", "", 1, true},
+		{"--dry-run=none", "", 1, true},
+	} {
+		out, errs, code := c.run("retry", "w-0", step.flag)
+		assert.Zero(t, code, step.flag)
+		assert.Empty(t, errs, step.flag)
+		assert.Equal(t, "node w-0 tries rendered-worker-1 again; 'cvo nodes status worker' shows the progress"+step.want+"\n", out)
+		assert.Len(t, c.requests, 2+step.writes, step.flag)
+		request := get().Annotations[api.NodeRetryAnnotation]
+		assert.Equal(t, step.isStored, strings.HasPrefix(request, "rendered-worker-1 "), step.flag)
+		requests = append(requests, request)
+	}
+	assert.NotEqual(t, requests[2], requests[3], "each command is another request")
+
+	out, _, _ := c.run("retry", "w-0", "-o", "json")
+	var got nodes.Retry
+	require.NoError(t, json.Unmarshal([]byte(out), &got))
+	assert.Equal(t, get().Annotations[api.NodeRetryAnnotation], got.Request)
+
+	for node, want := range map[string]string{"w-1": "no config failed on node w-1", "w-2": `there is no node "w-2"`} {
+		_, errs, code := c.run("retry", node)
+		assert.Equal(t, command.ExitFailed, code)
+		assert.Contains(t, errs, want)
+		assert.Len(t, c.requests, 2)
+	}
+	var completed bytes.Buffer
+	cmd := cli.New(command.Streams{Out: &completed, Err: &bytes.Buffer{}})
+	cmd.SetArgs([]string{"__completeNoDesc", "nodes", "retry", "--kubeconfig", c.kubeconfig, ""})
+	require.NoError(t, cmd.ExecuteContext(t.Context()))
+	assert.Equal(t, "w-0\n:4\n", completed.String())
 }
 
 // machineConfig returns the text of a MachineConfig for workers with one file.

@@ -3,6 +3,7 @@
 package nodes_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -22,6 +23,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	cvo "github.com/cluster-version/cvo/pkg/cli"
+	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/node/config"
 	"github.com/cluster-version/cvo/test/systemd"
 )
@@ -133,7 +136,8 @@ func TestServiceOfTheHostMakesTheChange(t *testing.T) {
 	}, h.systemd.Calls()[:4])
 }
 
-// TestGuardReturnsTheNode has a config after which a file is wrong. The guard restores the former state while the daemon does not run.
+// TestGuardReturnsTheNode has a config after which a file is wrong. The guard restores the former state while the daemon does not run. An administrator
+// then has the config tried again, and it works.
 func TestGuardReturnsTheNode(t *testing.T) {
 	s := prepare(t, "n1")
 	h := s.playHost("n1")
@@ -154,11 +158,22 @@ func TestGuardReturnsTheNode(t *testing.T) {
 	assert.NoFileExists(t, h.root+"/etc/motd")
 	assert.NoFileExists(t, h.root+guardFile)
 
-	s.daemon("n1", "1.0.0")
+	stop = s.daemon("n1", "1.0.0")
 	s.eventually(func(c *assert.CollectT) {
 		n := s.node("n1")
 		assert.Equal(c, api.NodeDegraded, n.Annotations[api.NodeStateAnnotation])
 		assert.Contains(c, n.Annotations[api.NodeReasonAnnotation], "the node returned to its former config: a check failed")
 		assert.False(c, n.Spec.Unschedulable)
 	})
+
+	var out bytes.Buffer
+	cmd := cvo.New(command.Streams{In: strings.NewReader(""), Out: &out, Err: &out})
+	cmd.SetArgs([]string{"nodes", "retry", "n1", "--kubeconfig", s.env.Kubeconfig})
+	require.NoError(t, cmd.ExecuteContext(t.Context()), out.String())
+	<-h.reboots
+	stop()
+	h.boot()
+	s.daemon("n1", "1.0.0")
+	s.updated("")
+	assert.FileExists(t, h.root+"/etc/motd")
 }

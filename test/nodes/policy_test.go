@@ -101,10 +101,14 @@ func TestPolicyDecidesWhenNodesStart(t *testing.T) {
 	s.policy(func(spec *api.NodeRolloutPolicySpec) { spec.DependsOn, spec.Windows = []string{api.WorkerPool}, nil })
 	assert.Equal(t, "spec.dependsOn has a cycle: worker, worker", s.policyCondition(api.PolicyAccepted, api.ReasonPolicyInvalid))
 
+	s.configFor(api.ControlPlanePool, "99-master", map[string]string{"/proc/a": "1"})
+	s.policy(func(spec *api.NodeRolloutPolicySpec) { spec.DependsOn = []string{api.ControlPlanePool} })
+	s.waits("waits for MachineConfigPool master, on which NodeRolloutPolicy worker depends: it has no valid config: MachineConfig 99-master is invalid", before)
+	s.policyCondition(api.PolicyAccepted, api.ReasonPolicyAccepted)
+
 	s.hold("n1", "the vendor examines it")
 	s.hold("n2", "so it is here")
-	s.policy(func(spec *api.NodeRolloutPolicySpec) { spec.DependsOn = []string{api.ControlPlanePool} })
-	s.policyCondition(api.PolicyAccepted, api.ReasonPolicyAccepted) // the pool has no nodes, so it is updated
+	require.NoError(t, s.client.Delete(t.Context(), &mcfgv1.MachineConfig{ObjectMeta: metav1.ObjectMeta{Name: "99-master"}})) // the pool has no nodes
 	s.waits("is held by annotation cvo.cluster-version.github.io/hold: ", before)
 	assert.Empty(t, s.cordoned())
 

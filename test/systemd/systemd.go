@@ -44,6 +44,8 @@ type Systemd struct {
 	mu    sync.Mutex
 	conns []net.Conn
 	calls []string
+	// running has the transient units that run.
+	running map[string]bool
 }
 
 // Play plays systemd on a socket until the test ends.
@@ -51,7 +53,7 @@ func Play(t testing.TB, socket string, o Options) *Systemd {
 	if o.Job == nil {
 		o.Job = func(string, []string) string { return "done" }
 	}
-	s := &Systemd{t: t, options: o}
+	s := &Systemd{t: t, options: o, running: map[string]bool{}}
 	require.NoError(t, os.MkdirAll(filepath.Dir(socket), 0o755))
 	listener, err := net.Listen("unix", socket)
 	require.NoError(t, err)
@@ -150,7 +152,7 @@ func (s *Systemd) answer(conn net.Conn, call *dbus.Message) {
 		s.reply(conn, call, dbus.MakeVariant(state))
 	case "StartUnit", "RestartUnit", "ReloadUnit", "StartTransientUnit":
 		unit, _ := call.Body[0].(string)
-		if member == "StartTransientUnit" && s.options.Units[unit] != "" {
+		if member == "StartTransientUnit" && (s.options.Units[unit] != "" || !s.start(unit)) {
 			s.send(conn, dbus.TypeError, map[dbus.HeaderField]dbus.Variant{
 				dbus.FieldReplySerial: dbus.MakeVariant(call.Serial()), dbus.FieldErrorName: dbus.MakeVariant("org.freedesktop.systemd1.UnitExists"),
 			}, "Unit was already loaded")
@@ -161,6 +163,9 @@ func (s *Systemd) answer(conn net.Conn, call *dbus.Message) {
 		job := object + "/job/1"
 		s.reply(conn, call, job)
 		if result := s.options.Job(text, command(call)); result != "" {
+			if member == "StartTransientUnit" {
+				s.stop(unit)
+			}
 			s.end(job, unit, result)
 		}
 	case "Reload":
@@ -185,6 +190,21 @@ func command(call *dbus.Message) []string {
 		}
 	}
 	return nil
+}
+
+// start reports whether a transient unit starts: systemd runs one with a name at a time.
+func (s *Systemd) start(unit string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	isRunning := s.running[unit]
+	s.running[unit] = true
+	return !isRunning
+}
+
+func (s *Systemd) stop(unit string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.running, unit)
 }
 
 func (s *Systemd) record(call string) {

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	operatorv1 "github.com/openshift/api/operator/v1"
@@ -13,13 +15,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/cli/cluster"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/cli/printing"
+	"github.com/cluster-version/cvo/pkg/update/request"
 	"github.com/cluster-version/cvo/pkg/view/collect"
 )
 
@@ -36,7 +41,7 @@ the same time as the pool's maxUnavailable and PodDisruptionBudgets allow.`,
 		Args:   command.UsageArgs(cobra.NoArgs),
 		RunE:   func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newPauseCmd(streams), newPlanCmd(streams), newResumeCmd(streams), newStatusCmd(streams))
+	cmd.AddCommand(newPauseCmd(streams), newPlanCmd(streams), newResumeCmd(streams), newRetryCmd(streams), newStatusCmd(streams))
 	return cmd
 }
 
@@ -51,7 +56,7 @@ type flags struct {
 func (f *flags) add(cmd *cobra.Command) {
 	f.cluster.Add(cmd.Flags())
 	printing.AddFlag(cmd, &f.output)
-	cmd.ValidArgsFunction = f.completePools
+	cmd.ValidArgsFunction = f.complete(poolNames)
 }
 
 // read sets the pool from the arguments and checks the output format.
@@ -93,25 +98,85 @@ func (f *flags) explain(ctx context.Context, err error) error {
 		fmt.Errorf("%w, so it has no node stage: update to a release that contains the stage, or select another cluster with --context", err))
 }
 
-// completePools offers the names of pools, or nothing if they cannot be read.
-func (f *flags) completePools(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+// complete returns a completion of the only argument with names from the cluster, or with nothing if they cannot be read.
+func (f *flags) complete(names func(context.Context, client.Reader) ([]string, error)) cobra.CompletionFunc {
 	const none = cobra.ShellCompDirectiveNoFileComp
-	if len(args) > 0 {
-		return nil, none
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, none
+		}
+		ctx, cancel := cluster.CompletionContext(cmd)
+		defer cancel()
+		c, err := f.open("cvo-completion")
+		if err != nil {
+			return nil, none
+		}
+		offered, err := names(ctx, c)
+		if err != nil {
+			return nil, none
+		}
+		return offered, none
 	}
-	ctx, cancel := cluster.CompletionContext(cmd)
-	defer cancel()
-	c, err := f.open("cvo-completion")
-	if err != nil {
-		return nil, none
-	}
+}
+
+// poolNames returns the names of all pools.
+func poolNames(ctx context.Context, c client.Reader) (names []string, err error) {
 	var pools mcfgv1.MachineConfigPoolList
-	if err := c.List(ctx, &pools); err != nil {
-		return nil, none
-	}
-	var names []string
+	err = c.List(ctx, &pools)
 	for i := range pools.Items {
 		names = append(names, pools.Items[i].Name)
 	}
-	return names, none
+	return names, err
+}
+
+// dryRun is the kind of a dry run.
+type dryRun string
+
+// add adds flag --dry-run to a command that sends a request.
+func (d *dryRun) add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar((*string)(d), "dry-run", request.DryRunNone, "none; server: the API server checks the request and stores nothing; client: send nothing")
+	f.Lookup("dry-run").NoOptDefVal = request.DryRunServer
+	_ = cmd.RegisterFlagCompletionFunc("dry-run", cobra.FixedCompletions(request.DryRuns(), cobra.ShellCompDirectiveNoFileComp))
+}
+
+func (d dryRun) check() error {
+	if !slices.Contains(request.DryRuns(), string(d)) {
+		return command.Usagef("--dry-run=%s: use none, server or client", d)
+	}
+	return nil
+}
+
+// kind is empty for a real request.
+func (d dryRun) kind() string {
+	if d == request.DryRunNone {
+		return ""
+	}
+	return string(d)
+}
+
+// patch sends a merge patch, unless the dry run is the client's.
+func (d dryRun) patch(ctx context.Context, c client.Client, o client.Object, patch []byte) error {
+	var options []client.PatchOption
+	switch d {
+	case request.DryRunClient:
+		return nil
+	case request.DryRunServer:
+		options = append(options, client.DryRunAll)
+	}
+	return c.Patch(ctx, o, client.RawPatch(types.MergePatchType, patch), options...)
+}
+
+// print prints the message of a request.
+func (d dryRun) print(out io.Writer, message string, isSent bool) error {
+	message = printable.Text(message)
+	switch {
+	case !isSent:
+	case d == request.DryRunServer:
+		message += " (server dry run)"
+	case d == request.DryRunClient:
+		message += " (dry run)"
+	}
+	_, err := fmt.Fprintln(out, message)
+	return err
 }

@@ -3,19 +3,14 @@ package nodes
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/cli/printing"
-	"github.com/cluster-version/cvo/pkg/update/request"
 	"github.com/cluster-version/cvo/pkg/view/collect"
 	"github.com/cluster-version/cvo/pkg/view/nodes"
 )
@@ -24,7 +19,7 @@ type pauseOptions struct {
 	flags
 	// paused is the requested state.
 	paused bool
-	dryRun string
+	dryRun dryRun
 }
 
 func newPauseCmd(streams command.Streams) *cobra.Command {
@@ -73,15 +68,12 @@ func (o *pauseOptions) add(cmd *cobra.Command, streams command.Streams) *cobra.C
 		if err := o.read(args); err != nil {
 			return err
 		}
-		if !slices.Contains(request.DryRuns(), o.dryRun) {
-			return command.Usagef("--dry-run=%s: use none, server or client", o.dryRun)
+		if err := o.dryRun.check(); err != nil {
+			return err
 		}
 		return o.run(cmd.Context(), streams)
 	}
-	f := cmd.Flags()
-	f.StringVar(&o.dryRun, "dry-run", request.DryRunNone, "none; server: the API server checks the request and stores nothing; client: send nothing")
-	f.Lookup("dry-run").NoOptDefVal = request.DryRunServer
-	_ = cmd.RegisterFlagCompletionFunc("dry-run", cobra.FixedCompletions(request.DryRuns(), cobra.ShellCompDirectiveNoFileComp))
+	o.dryRun.add(cmd)
 	o.flags.add(cmd)
 	return cmd
 }
@@ -99,36 +91,15 @@ func (o *pauseOptions) run(ctx context.Context, streams command.Streams) error {
 	if err != nil {
 		return err
 	}
-	if o.dryRun != request.DryRunNone {
-		result.DryRun = o.dryRun
-	}
-	if err := o.send(ctx, c, result); err != nil {
-		return fmt.Errorf("setting spec.paused of MachineConfigPool %s: %w", o.pool, err)
+	result.DryRun = o.dryRun.kind()
+	if result.Changed {
+		p := &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: o.pool}}
+		if err := o.dryRun.patch(ctx, c, p, fmt.Appendf(nil, `{"spec":{"paused":%t}}`, o.paused)); err != nil {
+			return fmt.Errorf("setting spec.paused of MachineConfigPool %s: %w", o.pool, err)
+		}
 	}
 	if o.output != "" {
 		return printing.Structured(streams, o.output, result)
 	}
-	message := printable.Text(result.Message)
-	switch {
-	case !result.Changed:
-	case result.DryRun == request.DryRunServer:
-		message += " (server dry run)"
-	case result.DryRun != "":
-		message += " (dry run)"
-	}
-	_, err = fmt.Fprintln(streams.Out, message)
-	return err
-}
-
-// send sets spec.paused, if that is a change.
-func (o *pauseOptions) send(ctx context.Context, c client.Client, result *nodes.Pause) error {
-	if !result.Changed || o.dryRun == request.DryRunClient {
-		return nil
-	}
-	var options []client.PatchOption
-	if o.dryRun == request.DryRunServer {
-		options = append(options, client.DryRunAll)
-	}
-	p := &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: o.pool}}
-	return c.Patch(ctx, p, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"paused":%t}}`, o.paused)), options...)
+	return o.dryRun.print(streams.Out, result.Message, result.Changed)
 }

@@ -4,6 +4,7 @@ package daemon
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -153,6 +154,55 @@ func TestUnitThatCannotBeEnabledDegradesANodeWithoutAConfig(t *testing.T) {
 	assert.Empty(t, written.Annotations[api.DesiredDrainAnnotation])
 }
 
+// services starts services of a host, whose program may be impossible to run.
+type services struct {
+	*initSystem
+	run     func(request string) error
+	failure error
+}
+
+func (s *services) Run(_ context.Context, _ string, command []string) (started bool, err error) {
+	if s.failure != nil {
+		return true, s.failure
+	}
+	return true, s.run(command[len(command)-1])
+}
+
+// TestServiceThatCannotRunDegradesTheNode has services that systemd starts but whose program does not run, as on a file system mounted noexec.
+func TestServiceThatCannotRunDegradesTheNode(t *testing.T) {
+	s, root, name := machineWith(t, 1)
+	init := &services{initSystem: &initSystem{}, failure: errors.New(`systemd reports the result "failed"`)}
+	init.run = func(request string) error {
+		h, err := host.Open(root, host.Options{})
+		require.NoError(t, err)
+		defer h.Close()
+		return machine.New(h, machine.Options{Init: init}).Serve(t.Context(), request)
+	}
+	n := newNode(map[string]string{
+		api.DesiredConfigAnnotation: name, api.DesiredDrainAnnotation: "drain-" + name, api.AppliedDrainAnnotation: "drain-" + name,
+	})
+	step := func() error { // of a new daemon
+		d := process(t, s, root, init.initSystem)
+		d.machine = machine.NewRemote(d.host, init, []string{"/cvo-node", "apply"}, rand.Text)
+		written, _, err := d.step(t.Context(), n)
+		if written != nil {
+			n = written
+		}
+		return err
+	}
+	for range 10 {
+		if err := step(); err != nil {
+			require.ErrorIs(t, err, host.ErrBusy)
+		}
+	}
+	assert.Equal(t, api.NodeDegraded, n.Annotations[api.NodeStateAnnotation])
+	assert.Contains(t, n.Annotations[api.NodeReasonAnnotation], `systemd reports the result "failed". To find the cause, run this on the node: journalctl -u cvo-node-apply.service`)
+
+	init.failure = nil
+	require.ErrorIs(t, step(), machine.ErrRebooting)
+	assert.FileExists(t, root+"/etc/motd")
+}
+
 func TestOnlyAnotherTargetFollowsARollBack(t *testing.T) {
 	s, root, name := machineWith(t, 1)
 	init := &initSystem{}
@@ -175,7 +225,8 @@ func TestOnlyAnotherTargetFollowsARollBack(t *testing.T) {
 		assert.Zero(t, after, "no attempt follows by itself")
 	}
 	assert.Equal(t, api.NodeDegraded, n.Annotations[api.NodeStateAnnotation])
-	assert.Equal(t, "the node returned to its former config: a check failed: kubelet. Change or delete the MachineConfig that causes this", n.Annotations[api.NodeReasonAnnotation])
+	assert.Equal(t, "the node returned to its former config: a check failed: kubelet. Change or delete the MachineConfig that causes this, "+
+		"or repair the node and run 'cvo nodes retry n'", n.Annotations[api.NodeReasonAnnotation])
 	assert.Equal(t, "uncordon-", n.Annotations[api.DesiredDrainAnnotation])
 	assert.NoFileExists(t, root+"/etc/motd")
 
@@ -188,6 +239,66 @@ func TestOnlyAnotherTargetFollowsARollBack(t *testing.T) {
 	_, _, err = d.step(t.Context(), drained)
 	require.ErrorIs(t, err, machine.ErrRebooting)
 	assert.Equal(t, []string{"reboot"}, init.calls, "the same config is a new target now")
+}
+
+// TestRequestedRetryHasOneAttempt rolls a config back twice, each time before the reboot.
+func TestRequestedRetryHasOneAttempt(t *testing.T) {
+	s, root, name := machineWith(t, 1)
+	d := process(t, s, root, &initSystem{})
+	n := newNode(map[string]string{
+		api.DesiredConfigAnnotation: name, api.DesiredDrainAnnotation: "drain-" + name, api.AppliedDrainAnnotation: "drain-" + name,
+	})
+	rollBack := func() {
+		t.Helper()
+		_, _, err := d.step(t.Context(), n)
+		require.ErrorIs(t, err, machine.ErrRebooting)
+		change, _, err := d.host.Pending()
+		require.NoError(t, err)
+		require.NoError(t, d.host.RollBack(change, "a check failed: kubelet"))
+	}
+	rollBack()
+	for _, tt := range []struct {
+		request string
+		isTried bool
+	}{{"", false}, {"other 1", false}, {name + "x 1", false}, {name + " 1", true}, {name + " 1", false}, {name + " 2", true}, {name, true}} {
+		n.Annotations[api.NodeRetryAnnotation] = tt.request
+		d = process(t, s, root, &initSystem{})
+		if tt.isTried {
+			rollBack()
+			continue
+		}
+		written, _, err := d.step(t.Context(), n)
+		require.NoError(t, err)
+		assert.Equal(t, api.NodeDegraded, written.Annotations[api.NodeStateAnnotation], tt.request)
+		assert.NoFileExists(t, root+"/etc/motd")
+	}
+
+	// A request is also remembered after another config.
+	n.Annotations[api.NodeRetryAnnotation] = name + " 3"
+	_, _, err := d.step(t.Context(), n)
+	require.ErrorIs(t, err, machine.ErrRebooting)
+	booted(t, root, 2)
+	d = process(t, s, root, &initSystem{})
+	_, _, err = d.step(t.Context(), n)
+	require.NoError(t, err)
+	current, err := d.host.Current()
+	require.NoError(t, err)
+	require.Equal(t, name, current.Name)
+	isNew, err := d.host.Retry(name + " 3")
+	require.NoError(t, err)
+	assert.False(t, isNew)
+}
+
+func TestRequestedRetryEndsTheDelayOfAFailure(t *testing.T) {
+	s, root, name := machineWith(t, 1)
+	d := process(t, s, root, &initSystem{})
+	d.fail(name)
+	n := newNode(map[string]string{
+		api.DesiredConfigAnnotation: name, api.DesiredDrainAnnotation: "drain-" + name, api.AppliedDrainAnnotation: "drain-" + name,
+	})
+	n.Annotations[api.NodeRetryAnnotation] = name + " 1"
+	_, _, err := d.step(t.Context(), n)
+	require.ErrorIs(t, err, machine.ErrRebooting)
 }
 
 func TestHostWithoutABackEndStagesNoKernelArguments(t *testing.T) {

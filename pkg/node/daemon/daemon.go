@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -216,6 +217,11 @@ func (d *Daemon) step(ctx context.Context, n *corev1.Node) (written *corev1.Node
 	if err != nil {
 		return nil, 0, err
 	}
+	if desired != current.Name {
+		if err := d.retry(ctx, n, desired); err != nil {
+			return nil, 0, err
+		}
+	}
 	switch rolledBack, err := d.host.RolledBack(); {
 	case err != nil:
 		return nil, 0, err
@@ -235,10 +241,25 @@ func (d *Daemon) step(ctx context.Context, n *corev1.Node) (written *corev1.Node
 	return d.update(ctx, n, current, desired)
 }
 
-// reportRollBack reports that the guard has undone the desired config. The node serves with its former config. Only another desired config starts
-// an update.
+// retry follows an administrator's request to try the desired config again, unless it has followed the same request before.
+func (d *Daemon) retry(ctx context.Context, n *corev1.Node, desired string) error {
+	request := n.Annotations[api.NodeRetryAnnotation]
+	if name, _, _ := strings.Cut(request, " "); name != desired || name == "" {
+		return nil
+	}
+	isNew, err := d.host.Retry(request)
+	if err == nil && isNew {
+		d.failed = failure{}
+		logr.FromContextOrDiscard(ctx).Info("retrying on request", "config", desired)
+	}
+	return err
+}
+
+// reportRollBack reports that the guard has undone the desired config. The node serves with its former config. Only another desired config or a
+// request of an administrator starts an update.
 func (d *Daemon) reportRollBack(ctx context.Context, n *corev1.Node, current, reason string) (*corev1.Node, error) {
-	text := fmt.Sprintf("the node returned to its former config: %s. Change or delete the MachineConfig that causes this", reason)
+	text := fmt.Sprintf("the node returned to its former config: %s. Change or delete the MachineConfig that causes this, or repair the node and run 'cvo nodes retry %s'",
+		reason, n.Name)
 	if written, err := d.degrade(ctx, n, text); written != nil || err != nil {
 		return written, err
 	}

@@ -228,9 +228,10 @@ func (h *Host) Confirm(name string) error {
 		case change == nil || change.To.Name != name || change.Phase != Applied:
 			return fmt.Errorf("confirming %s: %w", name, ErrNotApplied)
 		}
-		if err := h.save(&state{Current: change.To, Originals: change.Originals}); err != nil {
+		next := &state{Current: change.To, Originals: change.Originals, Retried: s.Retried}
+		if err := h.save(next); err != nil {
 			return fmt.Errorf("confirming %s: %w", name, err)
 		}
-		return h.collect(&state{Current: change.To, Originals: change.Originals})
+		return h.collect(next)
 	})
 }

@@ -112,7 +112,7 @@ type RolledBack struct {
 }
 
 // RollBack is like Undo, for one change only: it returns ErrPending if another one is pending. It keeps the reason until another change is confirmed,
-// or until ForgetRollBack. If the undo has begun, RollBack continues it, and the reason does not count.
+// or until ForgetRollBack or Retry. If the undo has begun, RollBack continues it, and the reason does not count.
 func (h *Host) RollBack(change Change, reason string) error {
 	return h.locked(func(s *state) error {
 		switch {
@@ -141,6 +141,18 @@ func (h *Host) ForgetRollBack() error {
 			return nil
 		}
 		s.RolledBack = RolledBack{}
+		return h.save(s)
+	})
+}
+
+// Retry is like ForgetRollBack, for a request that has an effect only once: isNew is false if it is the same as the last one.
+func (h *Host) Retry(request string) (isNew bool, err error) {
+	digest := digestOf([]byte(request))
+	if s, err := h.load(); err != nil || s.Retried == digest {
+		return false, err
+	}
+	return true, h.locked(func(s *state) error {
+		s.RolledBack, s.Retried = RolledBack{}, digest
 		return h.save(s)
 	})
 }

@@ -87,6 +87,8 @@ type state struct {
 	Change    *Change               `json:"change,omitempty"`
 	// RolledBack is the last config that the guard has undone.
 	RolledBack RolledBack `json:"rolledBack,omitzero"`
+	// Retried is the SHA-256 of the last request of Retry in hex.
+	Retried string `json:"retried,omitempty"`
 }
 
 // end ends an undone change.
@@ -183,6 +185,17 @@ func (h *Host) SaveResult(data []byte) error {
 
 // Result returns what SaveResult has stored last.
 func (h *Host) Result() ([]byte, error) { return h.read(h.resultFile()) }
+
+// missingFile differs from resultFile, so that each has one writer.
+func (h *Host) missingFile() string { return path.Join(config.Folder, "missing.json") }
+
+// SaveMissing stores what the process that waits for results knows about requests without a result.
+func (h *Host) SaveMissing(data []byte) error {
+	return h.write(h.missingFile(), "", bytes.NewReader(data))
+}
+
+// Missing returns what SaveMissing has stored last.
+func (h *Host) Missing() ([]byte, error) { return h.read(h.missingFile()) }
 
 // own returns the entry with this process as its owner: root in production.
 func own(e tree.Entry) tree.Entry {

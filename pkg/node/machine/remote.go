@@ -47,6 +47,16 @@ type result struct {
 	Kinds []int `json:"kinds,omitempty"`
 }
 
+// missing counts the services since the last result that ended without one.
+type missing struct {
+	// Since is the request of the last result; empty if there is none.
+	Since string `json:"since"`
+	Count int    `json:"count"`
+}
+
+// mostMissing is the number of services without a result from which on the cause is not a single crash.
+const mostMissing = 5
+
 // kinds are the errors that callers distinguish. The daemon and the process that it starts are the same program, so the order may change.
 var kinds = []error{ErrRebooting, ErrDiffers, host.ErrBusy, host.ErrPending, host.ErrUndoing, host.ErrNotUndone, host.ErrNotApplied}
 
@@ -150,29 +160,56 @@ func (r *Remote) request(ctx context.Context, request Request) error {
 	default:
 		return fmt.Errorf("%s on the host: %w", request.Verb, host.ErrBusy) // a former daemon has started it
 	}
-	answer, resultErr := r.result()
+	answer, resultErr := read[result](r.host.Result)
 	switch {
 	case resultErr != nil:
 		return fmt.Errorf("reading the result of %s on the host: %w", request.Verb, resultErr)
+	case answer.Request != string(encoded) && ctx.Err() != nil:
+		return fmt.Errorf("%s on the host: %w: the service may still run: %w", request.Verb, host.ErrBusy, err)
 	case answer.Request != string(encoded):
-		// It was killed, or systemd no longer reports its end. The journal has what it did.
-		return errors.Join(fmt.Errorf("%s on the host: %w: the service left no result", request.Verb, host.ErrBusy), err)
+		return fmt.Errorf("%s on the host: %w", request.Verb, r.withoutResult(answer.Request, err))
 	case answer.Error == "":
 		return nil
 	}
 	return remoteError{answer}
 }
 
-// result returns the last result that a service has stored; the zero value if there is none.
-func (r *Remote) result() (answer result, err error) {
-	data, err := r.host.Result()
+// withoutResult returns the error of a service that left no result: it did not start, it was killed, or systemd no longer reports its end. The journal
+// has what it did, so another service can continue, and the error is host.ErrBusy. It is not after mostMissing services in sequence. The number is on
+// the host, so that it survives the daemon. last is the request of the last result, and end is the error that systemd has reported.
+func (r *Remote) withoutResult(last string, end error) error {
+	if end == nil {
+		end = errors.New("systemd reports success")
+	}
+	m, err := read[missing](r.host.Missing)
+	if err != nil || m.Since != last {
+		m = missing{Since: last} // the count restarts if it cannot be read
+	}
+	m.Count++
+	data, err := json.Marshal(m)
+	if err == nil {
+		err = r.host.SaveMissing(data)
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("the service left no result: %w, and that cannot be counted: %w", end, err)
+	case m.Count < mostMissing:
+		return fmt.Errorf("%w: the service left no result: %w", host.ErrBusy, end)
+	}
+	// The text has no number, because the Node shows it and each change would be a write.
+	return fmt.Errorf("the service repeatedly ends without a result: %w. To find the cause, run this on the node: journalctl -u %s", end, config.ApplyUnit)
+}
+
+// read returns the value of a file of the host; the zero value if the file does not exist.
+func read[T any](file func() ([]byte, error)) (value T, err error) {
+	data, err := file()
 	if errors.Is(err, fs.ErrNotExist) {
-		return answer, nil
+		return value, nil
 	}
 	if err == nil {
-		err = json.Unmarshal(data, &answer)
+		err = json.Unmarshal(data, &value)
 	}
-	return answer, err
+	return value, err
 }
 
 // remoteError is an error of the process that changes the host.

@@ -31,6 +31,10 @@ type runner struct {
 	diesAt string
 	// refusal is the error of an init system that starts nothing; nil if it starts services.
 	refusal error
+	// failure is the error of services whose program cannot run; nil if it can.
+	failure error
+	// attempts is the number of requests of all daemons.
+	attempts int
 }
 
 const atEnd = "the end"
@@ -40,6 +44,9 @@ func (r *runner) Run(_ context.Context, unit string, command []string) (started 
 	require.Equal(r.t, []string{"/cvo-node", "apply"}, command[:2])
 	if r.isRunning || r.refusal != nil {
 		return false, r.refusal
+	}
+	if r.failure != nil {
+		return true, r.failure
 	}
 	diesAt := r.diesAt
 	r.diesAt = ""
@@ -72,8 +79,7 @@ func (r *runner) remote() (*machine.Remote, *host.Host) {
 	}}})
 	require.NoError(r.t, err)
 	r.t.Cleanup(func() { assert.NoError(r.t, h.Close()) })
-	attempts := 0
-	return machine.NewRemote(h, r, []string{"/cvo-node", "apply"}, func() string { attempts++; return strconv.Itoa(attempts) }), h
+	return machine.NewRemote(h, r, []string{"/cvo-node", "apply"}, func() string { r.attempts++; return strconv.Itoa(r.attempts) }), h
 }
 
 func TestServiceChangesTheHost(t *testing.T) {
@@ -136,6 +142,39 @@ func TestServiceThatIsKilledAfterItsResultHasAnswered(t *testing.T) {
 	require.NoError(t, m.Apply(t.Context(), "new", content, nil))
 	r.diesAt = atEnd
 	require.ErrorIs(t, m.Confirm(t.Context(), "other"), host.ErrNotApplied)
+}
+
+// TestServicesThatNeverLeaveAResultAreAnError has another daemon for each service.
+func TestServicesThatNeverLeaveAResultAreAnError(t *testing.T) {
+	r := &runner{played: play(t)}
+	resume := func() error {
+		m, _ := r.remote()
+		return m.Resume(t.Context())
+	}
+	r.failure = errors.New(`running unit cvo-node-apply.service: systemd reports the result "failed"`)
+	for range 4 {
+		require.ErrorIs(t, resume(), host.ErrBusy)
+	}
+	for range 2 {
+		err := resume()
+		require.NotErrorIs(t, err, host.ErrBusy)
+		require.EqualError(t, err, "Resume on the host: the service repeatedly ends without a result: running unit cvo-node-apply.service: "+
+			`systemd reports the result "failed". To find the cause, run this on the node: journalctl -u cvo-node-apply.service`)
+	}
+	r.failure = nil
+	require.NoError(t, resume())
+	r.failure = errors.New("killed")
+	require.ErrorIs(t, resume(), host.ErrBusy, "a result ends the sequence")
+}
+
+func TestEndOfTheDaemonIsNoFailureOfTheService(t *testing.T) {
+	r := &runner{played: play(t), failure: context.Canceled}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 10 {
+		m, _ := r.remote()
+		require.ErrorIs(t, m.Resume(ctx), host.ErrBusy)
+	}
 }
 
 func TestServiceThatDoesNotStartIsAnError(t *testing.T) {

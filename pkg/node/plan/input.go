@@ -88,12 +88,13 @@ func (p *Pool) refuseUnstageable(s pool.Staging) {
 }
 
 // State returns the pool's state that decides with its NodeRolloutPolicy, which is nil if it has none. isRendered reports whether the pool's
-// config is what its MachineConfigs result in.
+// config is what its MachineConfigs result in. The caller sets Paused and Error.
 func (p *Pool) State(mcp *mcfgv1.MachineConfigPool, nodes []*corev1.Node, isRendered bool, machines map[string]*mcfgv1.MachineConfigNode, rules *api.NodeRolloutPolicy) policy.Pool {
 	return policy.Pool{
 		Name: p.Name, Policy: rules,
 		Nodes: len(nodes), Failed: pool.Failed(mcp, nodes, machines),
-		Updated: isRendered && pool.IsUpdated(mcp, nodes),
+		Updated:  isRendered && pool.IsUpdated(mcp, nodes),
+		Degraded: len(slices.DeleteFunc(slices.Clone(nodes), func(n *corev1.Node) bool { return !pool.IsDegraded(n) })),
 	}
 }
 

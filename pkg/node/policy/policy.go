@@ -26,8 +26,12 @@ type Pool struct {
 	Policy *api.NodeRolloutPolicy
 	// Nodes is the number of the pool's nodes, and Failed the number of those that failed to stage or to apply the pool's config.
 	Nodes, Failed int
-	// Updated reports whether all nodes run what the pool's MachineConfigs result in.
-	Updated bool
+	// Updated reports whether all nodes run what the pool's MachineConfigs result in. The others are reasons why that may need an administrator:
+	// the pool is paused, its MachineConfigs cannot be rendered or one of its fields is invalid, or so many of its nodes are degraded.
+	Updated  bool
+	Paused   bool
+	Error    string
+	Degraded int
 }
 
 // Decision is what a policy allows.
@@ -73,8 +77,8 @@ func decide(pools []Pool, p Pool, now time.Time) (d Decision) {
 		d.Refusal = fmt.Sprintf("waits, because NodeRolloutPolicy %s is invalid: %s", p.Name, d.Invalid)
 	case d.Halted != "":
 		d.Refusal = fmt.Sprintf("waits, because NodeRolloutPolicy %s halted the pool: %s", p.Name, d.Halted)
-	case pending != "":
-		d.Refusal = fmt.Sprintf("waits for MachineConfigPool %s, which is not updated yet: NodeRolloutPolicy %s depends on it", pending, p.Name)
+	case pending != nil:
+		d.Refusal = fmt.Sprintf("waits for MachineConfigPool %s, on which NodeRolloutPolicy %s depends: %s", pending.Name, p.Name, pending.delay())
 	case start.After(now):
 		d.Refusal = fmt.Sprintf("waits for the next window of NodeRolloutPolicy %s in which it can be done, at %s", p.Name, start.Format(time.RFC3339))
 	}
@@ -97,6 +101,8 @@ func next(windows []window, p *api.NodeRolloutPolicy, now time.Time) (start, aga
 			duration.HumanDuration(need), duration.HumanDuration(longest))
 	case start.After(now):
 		return start, start, nil
+	case all[0].isAlways():
+		return start, again, nil
 	}
 	return start, all[0].end.Add(-need).Add(time.Second), nil // then a node no longer fits
 }
@@ -188,15 +194,27 @@ func cycle(pools []Pool, origin string) []string {
 	return path(origin)
 }
 
-// firstNotUpdated returns the first of the named pools that is not updated; empty if all are.
-func firstNotUpdated(pools []Pool, names []string) string {
-	i := slices.IndexFunc(names, func(name string) bool {
-		return slices.ContainsFunc(pools, func(p Pool) bool { return p.Name == name && !p.Updated })
-	})
-	if i < 0 {
-		return ""
+// firstNotUpdated returns the first of the named pools that is not updated; nil if all are.
+func firstNotUpdated(pools []Pool, names []string) *Pool {
+	for _, name := range names {
+		if i := slices.IndexFunc(pools, func(p Pool) bool { return p.Name == name && !p.Updated }); i >= 0 {
+			return &pools[i]
+		}
 	}
-	return names[i]
+	return nil
+}
+
+// delay says why a pool is not updated, with the remedy.
+func (p *Pool) delay() string {
+	switch {
+	case p.Error != "":
+		return "it has no valid config: " + p.Error
+	case p.Paused:
+		return fmt.Sprintf("it is paused; 'cvo nodes resume %s' resumes it", p.Name)
+	case p.Degraded > 0:
+		return fmt.Sprintf("it has %s; 'cvo nodes status %s' shows why", printable.Count(p.Degraded, "degraded node"), p.Name)
+	}
+	return "it is not updated yet"
 }
 
 // Hold says why an administrator keeps a node at its config, as a sentence without subject and period; empty if the node is not held.

@@ -74,6 +74,31 @@ func TestWindows(t *testing.T) {
 	}
 }
 
+// TestLongWindows has windows of several days, and one that is always open.
+func TestLongWindows(t *testing.T) {
+	t.Parallel()
+	always := []api.UpdateWindow{{Start: "08:00", End: "08:00", TimeZone: "Europe/Prague"}}
+	days := []api.UpdateWindow{{Days: []string{"Mon", "Tue", "Wed", "Thu", "Fri", "Sat"}, Start: "00:00", End: "00:00"}}
+	for _, tt := range []struct {
+		windows  []api.UpdateWindow
+		expected int
+		want     Decision
+	}{
+		{always, 30, Decision{}},
+		{always, 30 * 24 * 60, Decision{}},
+		{days, 130 * 60, Decision{
+			Refusal: "waits for the next window of NodeRolloutPolicy worker in which it can be done, at 2026-11-30T00:00:00Z", Again: at(t, "2026-11-30T00:00:00Z"),
+		}},
+		{days, 150 * 60, Decision{
+			Invalid: "a node needs 6d6h, and the longest of spec.windows has 6d: extend it, or set spec.expectedDuration",
+			Refusal: "waits, because NodeRolloutPolicy worker is invalid: a node needs 6d6h, and the longest of spec.windows has 6d: extend it, or set spec.expectedDuration",
+		}},
+	} {
+		d := decideFor(api.NodeRolloutPolicySpec{Windows: tt.windows, ExpectedDuration: minutes(tt.expected)}, at(t, "2026-11-25T12:00:00Z"))
+		assert.Equal(t, tt.want, d)
+	}
+}
+
 func TestDurationIsTheLongerOne(t *testing.T) {
 	t.Parallel()
 	p := &api.NodeRolloutPolicy{}
@@ -176,14 +201,25 @@ func TestPoolsWaitForThoseTheyDependOn(t *testing.T) {
 		}
 		return list
 	}
-	assert.Equal(t, []string{"", "waits for MachineConfigPool master, which is not updated yet: NodeRolloutPolicy worker depends on it"},
-		refusals(Pool{Name: "master"}, dependsOn("worker", false, "master")))
+	for _, tt := range []struct {
+		master Pool
+		why    string
+	}{
+		{Pool{}, "it is not updated yet"},
+		{Pool{Paused: true, Degraded: 1}, "it is paused; 'cvo nodes resume master' resumes it"},
+		{Pool{Error: "MachineConfig a is invalid: x", Paused: true}, "it has no valid config: MachineConfig a is invalid: x"},
+		{Pool{Degraded: 2}, "it has 2 degraded nodes; 'cvo nodes status master' shows why"},
+	} {
+		tt.master.Name = "master"
+		assert.Equal(t, []string{"", "waits for MachineConfigPool master, on which NodeRolloutPolicy worker depends: " + tt.why},
+			refusals(tt.master, dependsOn("worker", false, "master")))
+	}
 	assert.Equal(t, []string{"", ""}, refusals(Pool{Name: "master", Updated: true}, dependsOn("worker", false, "master")))
 	assert.Equal(t, []string{
 		"waits, because NodeRolloutPolicy a is invalid: spec.dependsOn has a cycle: a, c, b, a",
 		"waits, because NodeRolloutPolicy b is invalid: spec.dependsOn has a cycle: b, a, c, b",
 		"waits, because NodeRolloutPolicy c is invalid: spec.dependsOn has a cycle: c, b, a, c",
-		"waits for MachineConfigPool a, which is not updated yet: NodeRolloutPolicy d depends on it",
+		"waits for MachineConfigPool a, on which NodeRolloutPolicy d depends: it is not updated yet",
 	}, refusals(dependsOn("a", false, "c"), dependsOn("b", true, "a"), dependsOn("c", true, "b"), dependsOn("d", false, "a")))
 }
 

@@ -9,8 +9,13 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 )
 
-// horizon is the number of days in which every window of a week occurs, also one that has started yesterday.
-const horizon = 8
+const (
+	// horizon is the number of days in which every window of a week occurs from its start to its end. One that does not last forever is closed once a
+	// week.
+	horizon = 14
+	// always is the length of an interval that contains a week and a change of the clock, so it has no end.
+	always = 8 * 24 * time.Hour
+)
 
 // window is a parsed api.UpdateWindow. The times are minutes of the day.
 type window struct {
@@ -23,6 +28,7 @@ type window struct {
 type interval struct{ start, end time.Time }
 
 func (i interval) length() time.Duration { return i.end.Sub(i.start) }
+func (i interval) isAlways() bool        { return i.length() >= always }
 
 func parseWindow(w api.UpdateWindow) (window, error) {
 	var parsed window
@@ -114,7 +120,7 @@ func find(all []interval, need time.Duration, now time.Time) (start time.Time, l
 		if begin.Before(now) {
 			begin = now
 		}
-		if i.end.Sub(begin) >= need {
+		if i.isAlways() || i.end.Sub(begin) >= need {
 			return begin, 0, true
 		}
 		longest = max(longest, i.length())

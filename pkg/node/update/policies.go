@@ -1,6 +1,7 @@
 package update
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,7 @@ func (r *pools) restrict(rollouts []*rollout, inputs []plan.Pool, machines map[s
 	states := make([]policy.Pool, len(rollouts))
 	for i, o := range rollouts {
 		states[i] = inputs[i].State(o.pool, o.nodes, o.isRendered && o.specError == "", machines, o.policy)
+		states[i].Paused, states[i].Error = o.pool.Spec.Paused, cmp.Or(o.specError, o.renderError)
 	}
 	now := r.clock.Now()
 	for i, d := range policy.Decide(states, now) {

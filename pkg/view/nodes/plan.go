@@ -180,6 +180,7 @@ func (d *Draft) restrict(policies map[string]*api.NodeRolloutPolicy) {
 	states := make([]policy.Pool, len(d.drafts))
 	for i, p := range d.drafts {
 		states[i] = p.input.State(p.pool, p.nodes, p.err == nil, d.cluster.Machines, policies[p.Name])
+		states[i].Paused, states[i].Error = p.Paused, p.Error
 	}
 	for i, decision := range policy.Decide(states, d.plan.At) {
 		d.drafts[i].input.Refuse(decision.Refusal)

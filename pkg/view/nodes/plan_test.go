@@ -227,6 +227,28 @@ func TestPlanFollowsPoliciesAndHolds(t *testing.T) {
 	assert.Equal(t, []string{
 		held, "Wait b waits, because NodeRolloutPolicy worker is invalid: spec.dependsOn names MachineConfigPool infra, which does not exist",
 	}, turns(p.plan()))
+
+	infra := newPool("infra", paused)
+	p.Pools = append(p.Pools, infra)
+	turnsOfWorkers := func(only string) []string {
+		d, err := nodes.NewDraft(p.Cluster, p.Configs, only)
+		require.NoError(t, err)
+		plan := d.Plan(nodes.Workload{})
+		return turns(&nodes.Plan{Pools: plan.Pools[len(plan.Pools)-1:]})
+	}
+	assert.Equal(t, []string{
+		held, "Wait b waits for MachineConfigPool infra, on which NodeRolloutPolicy worker depends: it has no valid config: no MachineConfig matches the pool; correct its machineConfigSelector",
+	}, turnsOfWorkers("worker"))
+	p.Stored = append(p.Stored, newConfig(t, "00-infra", "infra", "/etc/a", "b"))
+	n := at("c", before)
+	n.Labels = map[string]string{"role": "infra"}
+	p.Nodes = append(p.Nodes, n)
+	for _, only := range []string{"worker", ""} { // a paused pool is planned as if it were resumed, and the controller still waits
+		assert.Contains(t, turnsOfWorkers(only)[1], "it is paused; 'cvo nodes resume infra' resumes it", only)
+	}
+	infra.Spec.Paused = false
+	n.Annotations[api.NodeStateAnnotation] = api.NodeDegraded
+	assert.Contains(t, turnsOfWorkers("")[1], "it has 1 degraded node; 'cvo nodes status infra' shows why")
 }
 
 func TestPlanShowsBudgetsAndLosses(t *testing.T) {

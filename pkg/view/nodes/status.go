@@ -1,4 +1,4 @@
-// Package nodes shows the updates of nodes: their state, the plan for the next ones, and the effect of a pause. It takes MachineConfigPools,
+// Package nodes shows the updates of nodes: their state, the plan for the next ones, and the effect of a pause or a retry. It takes MachineConfigPools,
 // MachineConfigs, Nodes, pods and PodDisruptionBudgets as values, and returns values and texts for the command line and a console. It uses the
 // packages with which the controller decides, so it shows what the controller does. Package collect reads the objects.
 package nodes
