@@ -105,18 +105,62 @@ func TestFlakesStopsIfNoTestRan(t *testing.T) {
 		run := withFakes(t, "hack/flakes.sh", map[string]string{
 			"make": `case "$*" in *TESTFLAGS*) ` + tt.test + " ;; esac",
 		}, "1")
-		script, err := os.ReadFile("failed.sh")
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(filepath.Join(run.Dir, "hack", "failed.sh"), script, 0o755))
+		for _, name := range []string{"failed.sh", "ran.sh"} {
+			script, err := os.ReadFile(name)
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(filepath.Join(run.Dir, "hack", name), script, 0o755))
+		}
 		output, _ := run.CombinedOutput() // its exit code is compared below
 		assert.Equal(t, tt.code, run.ProcessState.ExitCode(), "%s", output)
 		assert.Contains(t, string(output), tt.want)
 	}
 }
 
+func TestRanRequiresATest(t *testing.T) {
+	for _, tt := range []struct {
+		name, results, want string
+		code                int
+	}{
+		{"a test that passed", `{"Action":"pass","Package":"p","Test":"TestA"}`, "", 0},
+		{"a test that failed", `{"Action":"fail","Package":"p","Test":"TestA"}`, "", 0},
+		{"no test", `{"Action":"pass","Package":"p"}`, "no test ran", 1},
+		{"a skipped test", `{"Action":"skip","Package":"p","Test":"TestA"}`, "no test ran", 1},
+		{"a package that does not compile", `{"Action":"fail","Package":"p"}`, "", 1},
+		{"a killed run", `{"Action":"pass","Package":"p"}` + "\n" + `{"Action":"pa`, "no test ran", 1},
+		{"no results", "", "no test ran", 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "results.json")
+			if tt.results != "" {
+				require.NoError(t, os.WriteFile(file, []byte(tt.results), 0o644))
+			}
+			run := exec.CommandContext(t.Context(), "./ran.sh", file)
+			output, _ := run.CombinedOutput() // its exit code is compared below
+			assert.Equal(t, tt.code, run.ProcessState.ExitCode(), "%s", output)
+			assert.Equal(t, tt.want != "", strings.HasPrefix(string(output), "no test ran: "), "%s", output)
+		})
+	}
+}
+
+func TestPackagesNamesAPatternWithoutPackages(t *testing.T) {
+	for pattern, want := range map[string]string{
+		"./hack":                                "",
+		"./pkg/oci/...":                         "",
+		"github.com/cluster-version/cvo/hack":   "",
+		"hack":                                  "PKG=hack is no pattern for packages: write ./hack\n",
+		"cmd/...":                               "PKG=cmd/... is no pattern for packages: write ./cmd/...\n", // Go has such packages
+		"./nowhere":                             "PKG=./nowhere selects no package: ",
+		"./charts/cluster-version-operator/...": "PKG=./charts/cluster-version-operator/... selects no package: ",
+	} {
+		output, err := exec.CommandContext(t.Context(), "./packages.sh", "./hack", pattern).CombinedOutput()
+		assert.Equal(t, want == "", err == nil, pattern)
+		assert.True(t, strings.HasPrefix(string(output), want), "%s", output)
+	}
+}
+
 // skipOutput is the result of a walk through the repository. It leaves out folders that git ignores and that change during tests.
 func skipOutput(entry fs.DirEntry, err error) error {
-	if entry.Name() == ".cache" || entry.Name() == ".git" || entry.Name() == "bin" {
+	if entry.IsDir() && (entry.Name() == ".cache" || entry.Name() == ".git" || entry.Name() == "bin") {
 		return fs.SkipDir
 	}
 	return err
@@ -126,7 +170,7 @@ func skipOutput(entry fs.DirEntry, err error) error {
 func TestScriptsAndWorkflowsParse(t *testing.T) {
 	scripts, workflows := 0, 0
 	require.NoError(t, filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
+		if err != nil || !entry.Type().IsRegular() {
 			return skipOutput(entry, err)
 		}
 		if extension := filepath.Ext(path); extension != "" && extension != ".sh" && extension != ".yaml" {

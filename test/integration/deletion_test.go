@@ -126,7 +126,7 @@ func (l *testPlatform) provokeWrites() {
 
 // TestNothingIsWrittenAfterTheClusterVersionIsDeleted deletes the ClusterVersion while an update waits in its first runlevel. After that
 // the operator creates and repairs nothing, because the garbage collector would delete objects of a missing owner. A recreated
-// ClusterVersion becomes the owner of everything.
+// ClusterVersion becomes the owner of everything, and the operator resumes the update where it was.
 //
 //threat:clusterversion-deleted-being
 func TestNothingIsWrittenAfterTheClusterVersionIsDeleted(t *testing.T) {
@@ -144,6 +144,16 @@ func TestNothingIsWrittenAfterTheClusterVersionIsDeleted(t *testing.T) {
 	l.update(configv1.Update{Image: next.ByDigest()})
 	l.await("the update to wait in runlevel 10", time.Minute, says(api.Failing, "True|"))
 
+	l.cvo.end(t)
+	l.deleteVersion()
+	l.createVersion()
+	l.cvo = l.operator(l.own.ByDigest())
+	l.await("the same update to wait again", time.Minute, func(cv *configv1.ClusterVersion) bool {
+		return installs("4.2.1")(cv) && says(api.Failing, "True|ClusterOperatorNotAvailable|")(cv)
+	})
+	version, _ := l.settings("b")
+	assert.Equal(t, "4.2.0", version, "runlevel 10 still holds back runlevel 20")
+
 	dead := l.deleteVersion()
 	l.awaitStop("Stopped the rollout of 4.2.1: ClusterVersion version was deleted; recreate it to continue")
 	stopped := time.Now()
@@ -154,9 +164,7 @@ func TestNothingIsWrittenAfterTheClusterVersionIsDeleted(t *testing.T) {
 	created := time.Now()
 	uid := l.createVersion()
 	require.NotEqual(t, dead, uid)
-	l.await("a release to complete", 2*time.Minute, func(cv *configv1.ClusterVersion) bool {
-		return len(cv.Status.History) > 0 && cv.Status.History[0].State == configv1.CompletedUpdate
-	})
+	assert.Len(t, l.await("4.2.1 to complete", 2*time.Minute, at("4.2.1")).Status.History, 1, "no other release has started")
 	l.assertUntouched(stopped, created)
 	l.assertOwner(uid)
 

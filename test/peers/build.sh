@@ -5,14 +5,16 @@
 #   test/peers/build.sh [TOOL...]      default: all of them
 #
 # Binaries go to bin/peers/ below the repository's root ($CVO_PEERS_BIN names another folder), and are rebuilt when
-# go.mod, go.sum or this script has changed.
+# go.mod, go.sum or this script has changed. $CVO_PEERS_MODULE names the folder of another go.mod, such as test/helm,
+# which pins helm.
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 bin=${CVO_PEERS_BIN:-$(CDPATH='' cd -- "$here/../.." && pwd)/bin/peers}
 mkdir -p "$bin"
 bin=$(CDPATH='' cd -- "$bin" && pwd)
-cd "$here"
+script=$here/build.sh
+cd "${CVO_PEERS_MODULE:-$here}"
 
 [ $# -gt 0 ] || set -- cosign crane skopeo fulcio rekor-server timestamp-server
 
@@ -31,11 +33,12 @@ package() {
 	cosign) echo github.com/sigstore/cosign/v3/cmd/cosign ;;
 	crane) echo github.com/google/go-containerregistry/cmd/crane ;;
 	skopeo) echo github.com/containers/skopeo/cmd/skopeo ;;
+	helm) echo helm.sh/helm/v3/cmd/helm ;;
 	fulcio) echo github.com/sigstore/fulcio ;;
 	rekor-server) echo github.com/sigstore/rekor-tiles/v2/cmd/rekor-server/posix ;;
 	timestamp-server) echo github.com/sigstore/timestamp-authority/v2/cmd/timestamp-server ;;
 	*)
-		echo "peers: unknown tool $1: see the tool directives of $here/go.mod" >&2
+		echo "peers: unknown tool $1: see the tool directives of $PWD/go.mod" >&2
 		exit 2
 		;;
 	esac
@@ -43,7 +46,7 @@ package() {
 
 sources=$({
 	go version
-	cat go.mod go.sum build.sh
+	cat go.mod go.sum "$script"
 } | cksum)
 
 number=0

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Checks that each of its arguments, the patterns in PKG, selects packages . Go takes a folder without ./ for a package of its standard
+# library.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+for pattern; do
+  if [[ $pattern != .* ]] && [ -d "./${pattern%/...}" ]; then
+    echo "PKG=$pattern is no pattern for packages: write ./$pattern" >&2
+    exit 2
+  fi
+  if ! packages=$(go list "$pattern" 2>&1) || [[ $packages == *'matched no packages'* ]]; then
+    printf 'PKG=%s selects no package: name folders, such as PKG=./pkg/apply or PKG=./pkg/...\n%s\n' "$pattern" "$packages" >&2
+    exit 2
+  fi
+done
