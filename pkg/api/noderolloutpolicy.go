@@ -79,6 +79,9 @@ type NodeRolloutPolicyStatus struct {
 	Conditions         []metav1.Condition `json:"conditions,omitempty"`
 	// NodeDuration is the time within which nine of ten recent updates of nodes were done; nil before at least five were.
 	NodeDuration *metav1.Duration `json:"nodeDuration,omitempty"`
+	// RecentDurations are the durations of the latest of these updates in seconds, at most 20, the newest last. Once there are five, they are written
+	// only together with another change.
+	RecentDurations []int32 `json:"recentDurations,omitempty"`
 }
 
 // NodeRolloutPolicyList is a list of NodeRolloutPolicies.
@@ -108,6 +111,7 @@ func (p *NodeRolloutPolicy) DeepCopy() *NodeRolloutPolicy {
 	next.Spec.DependsOn = slices.Clone(p.Spec.DependsOn)
 	next.Status.Conditions = slices.Clone(p.Status.Conditions)
 	next.Status.NodeDuration = copyOf(p.Status.NodeDuration)
+	next.Status.RecentDurations = slices.Clone(p.Status.RecentDurations)
 	return &next
 }
 

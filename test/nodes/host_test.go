@@ -5,10 +5,8 @@ package nodes_test
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -26,14 +24,14 @@ import (
 	cvo "github.com/cluster-version/cvo/pkg/cli"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/node/config"
+	"github.com/cluster-version/cvo/test/machine"
 	"github.com/cluster-version/cvo/test/systemd"
 )
 
 // playedHost is a folder that plays a host with systemd. Its services are real processes.
 type playedHost struct {
+	*machine.Machine
 	t       *testing.T
-	root    string
-	boots   int
 	systemd *systemd.Systemd
 	// reboots receives each request of a reboot.
 	reboots chan struct{}
@@ -45,9 +43,8 @@ const guardFile = "/etc/systemd/system/" + config.GuardUnit
 
 // playHost makes the folder of a node a host.
 func (s *stage) playHost(node string) *playedHost {
-	h := &playedHost{t: s.t, root: s.hosts[node], reboots: make(chan struct{}, 100), beforeService: func() {}}
-	h.boot()
-	h.systemd = systemd.Play(s.t, h.root+"/run/systemd/private", systemd.Options{Job: func(call string, command []string) string {
+	h := &playedHost{Machine: machine.Play(s.t, s.hosts[node]), t: s.t, reboots: make(chan struct{}, 100), beforeService: func() {}}
+	h.systemd = systemd.Play(s.t, h.Root+"/run/systemd/private", systemd.Options{Job: func(call string, command []string) string {
 		switch call {
 		case "StartTransientUnit cvo-node-apply.service fail":
 			h.beforeService()
@@ -55,8 +52,8 @@ func (s *stage) playHost(node string) *playedHost {
 				h.t.Error(err)
 			}
 		case "RestartUnit " + config.GuardUnit + " replace":
-			_, err := os.Stat(h.root + guardFile)
-			if _, motd := os.Stat(h.root + "/etc/motd"); err != nil || !errors.Is(motd, os.ErrNotExist) {
+			_, err := os.Stat(h.Root + guardFile)
+			if _, motd := os.Stat(h.Root + "/etc/motd"); err != nil || !errors.Is(motd, os.ErrNotExist) {
 				h.t.Errorf("the guard must be enabled before the first write: %v, %v", err, motd)
 			}
 		case "StartUnit reboot.target replace-irreversibly":
@@ -67,23 +64,9 @@ func (s *stage) playHost(node string) *playedHost {
 	return h
 }
 
-// boot plays another boot.
-func (h *playedHost) boot() {
-	h.t.Helper()
-	h.boots++
-	h.write("/proc/1/stat", fmt.Sprintf("1 (init) S 0 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 %d 9 10", h.boots))
-	h.write("/proc/sys/kernel/random/boot_id", "0a1b")
-}
-
-func (h *playedHost) write(name, data string) {
-	h.t.Helper()
-	require.NoError(h.t, os.MkdirAll(filepath.Dir(h.root+name), 0o755))
-	require.NoError(h.t, os.WriteFile(h.root+name, []byte(data), 0o600))
-}
-
 // command returns a process of the host.
 func (h *playedHost) command(command []string) *exec.Cmd {
-	service := exec.Command(h.root+command[0], append([]string{command[1], "--root", h.root}, command[2:]...)...)
+	service := exec.Command(h.Root+command[0], append([]string{command[1], "--root", h.Root}, command[2:]...)...)
 	service.Env = append(os.Environ(), processVariable+"=cvo-node")
 	service.Stdout, service.Stderr = h.t.Output(), h.t.Output()
 	service.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -93,7 +76,7 @@ func (h *playedHost) command(command []string) *exec.Cmd {
 // guard returns the guard that systemd starts at boot.
 func (h *playedHost) guard() *exec.Cmd {
 	h.t.Helper()
-	unit, err := os.ReadFile(h.root + guardFile)
+	unit, err := os.ReadFile(h.Root + guardFile)
 	require.NoError(h.t, err)
 	command := regexp.MustCompile(`(?m)^ExecStart="(.*)"$`).FindStringSubmatch(string(unit))
 	require.NotNil(h.t, command)
@@ -122,14 +105,14 @@ func TestServiceOfTheHostMakesTheChange(t *testing.T) {
 	})
 	<-h.reboots
 	assert.Empty(t, s.node("n1").Annotations[api.CurrentConfigAnnotation])
-	assert.FileExists(t, h.root+"/etc/motd")
-	assert.FileExists(t, h.root+guardFile)
+	assert.FileExists(t, h.Root+"/etc/motd")
+	assert.FileExists(t, h.Root+guardFile)
 
 	stop()
-	h.boot()
+	h.Boot()
 	s.daemon("n1", "1.0.0")
 	s.updated("")
-	assert.NoFileExists(t, h.root+guardFile)
+	assert.NoFileExists(t, h.Root+guardFile)
 	assert.Equal(t, []string{
 		"StartTransientUnit cvo-node-apply.service fail", "Reload", "RestartUnit cvo-node-guard.service replace",
 		"StartUnit reboot.target replace-irreversibly",
@@ -142,21 +125,21 @@ func TestGuardReturnsTheNode(t *testing.T) {
 	s := prepare(t, "n1")
 	h := s.playHost("n1")
 	s.controller("1.0.0")
-	stop := s.run("daemon", "--release-version", "1.0.0", "--node", "n1", "--root", h.root, "--boot-deadline", "1ns")
+	stop := s.run("daemon", "--release-version", "1.0.0", "--node", "n1", "--root", h.Root, "--boot-deadline", "1ns")
 	s.config("00-worker", map[string]string{"/etc/motd": "hello"})
 	<-h.reboots
 	stop()
-	h.boot()
-	h.write("/etc/motd", "broken by another process")
+	h.Boot()
+	h.Write("/etc/motd", "broken by another process")
 	guard := h.guard()
 	require.NoError(t, guard.Start())
 	<-h.reboots
 	require.NoError(t, guard.Process.Kill()) // by the reboot
 	require.Error(t, guard.Wait())
-	h.boot()
+	h.Boot()
 	require.NoError(t, h.guard().Run())
-	assert.NoFileExists(t, h.root+"/etc/motd")
-	assert.NoFileExists(t, h.root+guardFile)
+	assert.NoFileExists(t, h.Root+"/etc/motd")
+	assert.NoFileExists(t, h.Root+guardFile)
 
 	stop = s.daemon("n1", "1.0.0")
 	s.eventually(func(c *assert.CollectT) {
@@ -172,8 +155,8 @@ func TestGuardReturnsTheNode(t *testing.T) {
 	require.NoError(t, cmd.ExecuteContext(t.Context()), out.String())
 	<-h.reboots
 	stop()
-	h.boot()
+	h.Boot()
 	s.daemon("n1", "1.0.0")
 	s.updated("")
-	assert.FileExists(t, h.root+"/etc/motd")
+	assert.FileExists(t, h.Root+"/etc/motd")
 }

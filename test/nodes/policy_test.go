@@ -152,6 +152,34 @@ func TestFailureBudgetHaltsAPool(t *testing.T) {
 	})
 }
 
+// TestDurationsSurviveTheController updates three nodes, and again after a restart. Each controller alone measures too few updates.
+func TestDurationsSurviveTheController(t *testing.T) {
+	s := start(t, "n1", "n2", "n3")
+	s.config("00-worker", nil)
+	before := s.updated("")
+	three := client.RawPatch(types.MergePatchType, []byte(`{"spec": {"maxUnavailable": 3}}`))
+	require.NoError(t, s.client.Patch(t.Context(), &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: api.WorkerPool}}, three))
+	s.policy(func(*api.NodeRolloutPolicySpec) {})
+	s.policyCondition(api.PolicyAccepted, api.ReasonPolicyAccepted)
+	p := &api.NodeRolloutPolicy{}
+	s.config("50-a", map[string]string{"/etc/a": "1"})
+	before = s.updated(before)
+	s.eventually(func(c *assert.CollectT) {
+		require.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Name: api.WorkerPool}, p))
+		assert.Len(c, p.Status.RecentDurations, 3)
+	})
+	assert.Nil(t, p.Status.NodeDuration)
+
+	s.restart()
+	s.config("50-a", map[string]string{"/etc/a": "2"})
+	s.updated(before)
+	s.eventually(func(c *assert.CollectT) {
+		require.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Name: api.WorkerPool}, p))
+		assert.GreaterOrEqual(c, len(p.Status.RecentDurations), 5)
+		assert.NotNil(c, p.Status.NodeDuration)
+	})
+}
+
 // TestDefinitionRejectsPoliciesThatCannotBeRead has values that Go cannot decode. A single such object would hide all policies from the controller.
 func TestDefinitionRejectsPoliciesThatCannotBeRead(t *testing.T) {
 	s := prepare(t)

@@ -6,9 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -25,68 +23,34 @@ import (
 	"github.com/cluster-version/cvo/pkg/node/host"
 	"github.com/cluster-version/cvo/pkg/node/machine"
 	"github.com/cluster-version/cvo/pkg/node/progress"
+	played "github.com/cluster-version/cvo/test/machine"
 )
 
-// initSystem records its calls. Each fails with err.
-type initSystem struct {
-	calls []string
-	err   error
-}
-
-func (i *initSystem) call(call string) error {
-	i.calls = append(i.calls, call)
-	return i.err
-}
-
-func (i *initSystem) HasUnit(context.Context, string) (bool, error)   { return i.err == nil, i.err }
-func (i *initSystem) HasFailed(context.Context, string) (bool, error) { return false, nil }
-func (i *initSystem) ReloadUnitFiles(context.Context) error           { return i.call("reload files") }
-
-func (i *initSystem) Restart(_ context.Context, unit string) error { return i.call("restart " + unit) }
-
-func (i *initSystem) Reload(_ context.Context, unit string) error { return i.call("reload " + unit) }
-func (i *initSystem) Reboot(context.Context) error                { return i.call("reboot") }
-
-// machineWith returns the server and the host of a machine that must change /etc/motd, and the name of the config.
-func machineWith(t *testing.T, boot int) (s *server, root, name string) {
+// machineWith returns the server and the machine of a node that must change /etc/motd, and the name of the config.
+func machineWith(t *testing.T) (s *server, m *played.Machine, name string) {
 	s = &server{}
 	s.spec.Config.Raw = []byte(`{"ignition":{"version":"3.5.0"},"storage":{"files":[{"path":"/etc/motd","contents":{"source":"data:,hello"}}]}}`)
 	mc, err := config.Render("worker", []*mcfgv1.MachineConfig{{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: s.spec}}, "")
 	require.NoError(t, err)
 	s.spec = mc.Spec
-	root = t.TempDir()
-	booted(t, root, boot)
-	return s, root, mc.Name
-}
-
-// booted makes the folder the root of a machine that has booted this many times.
-func booted(t *testing.T, root string, boot int) {
-	t.Helper()
-	for name, data := range map[string]string{
-		"/proc/1/stat":                    fmt.Sprintf("1 (init) S 0 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 %d 9 10", boot),
-		"/proc/sys/kernel/random/boot_id": "0a1b\n",
-	} {
-		require.NoError(t, os.MkdirAll(filepath.Dir(root+name), 0o755))
-		require.NoError(t, os.WriteFile(root+name, []byte(data), 0o600))
-	}
+	return s, played.Play(t, t.TempDir()), mc.Name
 }
 
 // process returns the daemon of a new process.
-func process(t *testing.T, s *server, root string, init *initSystem) *Daemon {
-	h, err := host.Open(root, host.Options{})
+func process(t *testing.T, s *server, m *played.Machine) *Daemon {
+	h, err := host.Open(m.Root, host.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, h.Close()) })
-	return New(s, h, machine.New(h, machine.Options{Init: init}), clock.RealClock{}, "n", "1.0.0")
+	return New(s, h, machine.New(h, machine.Options{Init: m}), clock.RealClock{}, "n", "1.0.0")
 }
 
 func TestNodeBecomesCurrentAfterItsReboot(t *testing.T) {
-	s, root, name := machineWith(t, 1)
-	init := &initSystem{}
+	s, m, name := machineWith(t)
 	drained := newNode(map[string]string{
 		api.DesiredConfigAnnotation: name, api.DesiredDrainAnnotation: "drain-" + name, api.AppliedDrainAnnotation: "drain-" + name,
 	})
 	for range 2 { // the daemon may be restarted before the reboot
-		d := process(t, s, root, init)
+		d := process(t, s, m)
 		_, after, err := d.step(t.Context(), drained)
 		require.ErrorIs(t, err, machine.ErrRebooting)
 		p, err := d.progress(drained)
@@ -97,24 +61,23 @@ func TestNodeBecomesCurrentAfterItsReboot(t *testing.T) {
 		require.NoError(t, err)
 		assert.Empty(t, current)
 	}
-	assert.Equal(t, []string{"reboot", "reboot"}, init.calls)
+	assert.Equal(t, []string{"reboot", "reboot"}, m.Calls)
 	assert.False(t, s.written)
 
-	booted(t, root, 2)
-	d := process(t, s, root, init)
+	m.Boot()
+	d := process(t, s, m)
 	written, _, err := d.step(t.Context(), drained)
 	require.NoError(t, err)
 	assert.Equal(t, "uncordon-"+name, written.Annotations[api.DesiredDrainAnnotation])
 	current, err := d.host.Current()
 	require.NoError(t, err)
 	assert.Equal(t, name, current.Name)
-	assert.Len(t, init.calls, 2)
+	assert.Len(t, m.Calls, 2)
 }
 
 func TestPolicyReplacesTheDrainAndTheReboot(t *testing.T) {
-	s, root, name := machineWith(t, 1)
-	init := &initSystem{}
-	d := process(t, s, root, init)
+	s, m, name := machineWith(t)
+	d := process(t, s, m)
 	d.policies = operatorv1.NodeDisruptionPolicyConfig{Files: []operatorv1.NodeDisruptionPolicySpecFile{{
 		Path: "/etc/motd",
 		Actions: []operatorv1.NodeDisruptionPolicySpecAction{{
@@ -126,26 +89,29 @@ func TestPolicyReplacesTheDrainAndTheReboot(t *testing.T) {
 	assert.Equal(t, api.NodeDone, written.Annotations[api.NodeStateAnnotation])
 	assert.Equal(t, name, written.Annotations[api.CurrentConfigAnnotation])
 	assert.Empty(t, written.Annotations[api.DesiredDrainAnnotation])
-	assert.Equal(t, []string{"restart motd.service"}, init.calls)
+	assert.Equal(t, []string{"restart motd.service"}, m.Calls)
 }
 
 func TestInitSystemWithoutAnAnswerDegradesTheNode(t *testing.T) {
-	s, root, name := machineWith(t, 1)
-	d := process(t, s, root, &initSystem{err: errors.New("connection refused")})
+	s, m, name := machineWith(t)
+	m.Unit = func(string) (exists, hasFailed bool, err error) {
+		return false, false, errors.New("connection refused")
+	}
+	d := process(t, s, m)
 	written, after, err := d.step(t.Context(), newNode(map[string]string{api.DesiredConfigAnnotation: name}))
 	require.NoError(t, err)
 	assert.Equal(t, requestRetry.Max, after)
 	assert.Equal(t, "connection refused", written.Annotations[api.NodeReasonAnnotation])
-	assert.NoFileExists(t, root+"/etc/motd")
+	assert.NoFileExists(t, m.Root+"/etc/motd")
 }
 
 func TestUnitThatCannotBeEnabledDegradesANodeWithoutAConfig(t *testing.T) {
-	s, root, _ := machineWith(t, 1)
+	s, m, _ := machineWith(t)
 	s.spec.Config.Raw = []byte(`{"ignition":{"version":"3.5.0"},"systemd":{"units":[{"name":"a@.service","enabled":true,"contents":"[Install]\nWantedBy=a.target"}]}}`)
 	mc, err := config.Render("worker", []*mcfgv1.MachineConfig{{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: s.spec}}, "")
 	require.NoError(t, err)
 	s.spec = mc.Spec
-	d := process(t, s, root, &initSystem{})
+	d := process(t, s, m)
 	written, after, err := d.step(t.Context(), newNode(map[string]string{api.DesiredConfigAnnotation: mc.Name}))
 	require.NoError(t, err)
 	assert.Equal(t, requestRetry.Max, after)
@@ -156,7 +122,7 @@ func TestUnitThatCannotBeEnabledDegradesANodeWithoutAConfig(t *testing.T) {
 
 // services starts services of a host, whose program may be impossible to run.
 type services struct {
-	*initSystem
+	*played.Machine
 	run     func(request string) error
 	failure error
 }
@@ -170,10 +136,10 @@ func (s *services) Run(_ context.Context, _ string, command []string) (started b
 
 // TestServiceThatCannotRunDegradesTheNode has services that systemd starts but whose program does not run, as on a file system mounted noexec.
 func TestServiceThatCannotRunDegradesTheNode(t *testing.T) {
-	s, root, name := machineWith(t, 1)
-	init := &services{initSystem: &initSystem{}, failure: errors.New(`systemd reports the result "failed"`)}
+	s, m, name := machineWith(t)
+	init := &services{Machine: m, failure: errors.New(`systemd reports the result "failed"`)}
 	init.run = func(request string) error {
-		h, err := host.Open(root, host.Options{})
+		h, err := host.Open(m.Root, host.Options{})
 		require.NoError(t, err)
 		defer h.Close()
 		return machine.New(h, machine.Options{Init: init}).Serve(t.Context(), request)
@@ -182,7 +148,7 @@ func TestServiceThatCannotRunDegradesTheNode(t *testing.T) {
 		api.DesiredConfigAnnotation: name, api.DesiredDrainAnnotation: "drain-" + name, api.AppliedDrainAnnotation: "drain-" + name,
 	})
 	step := func() error { // of a new daemon
-		d := process(t, s, root, init.initSystem)
+		d := process(t, s, m)
 		d.machine = machine.NewRemote(d.host, init, []string{"/cvo-node", "apply"}, rand.Text)
 		written, _, err := d.step(t.Context(), n)
 		if written != nil {
@@ -200,13 +166,12 @@ func TestServiceThatCannotRunDegradesTheNode(t *testing.T) {
 
 	init.failure = nil
 	require.ErrorIs(t, step(), machine.ErrRebooting)
-	assert.FileExists(t, root+"/etc/motd")
+	assert.FileExists(t, m.Root+"/etc/motd")
 }
 
 func TestOnlyAnotherTargetFollowsARollBack(t *testing.T) {
-	s, root, name := machineWith(t, 1)
-	init := &initSystem{}
-	d := process(t, s, root, init)
+	s, m, name := machineWith(t)
+	d := process(t, s, m)
 	drained := newNode(map[string]string{
 		api.DesiredConfigAnnotation: name, api.DesiredDrainAnnotation: "drain-" + name, api.AppliedDrainAnnotation: "drain-" + name,
 	})
@@ -228,23 +193,23 @@ func TestOnlyAnotherTargetFollowsARollBack(t *testing.T) {
 	assert.Equal(t, "the node returned to its former config: a check failed: kubelet. Change or delete the MachineConfig that causes this, "+
 		"or repair the node and run 'cvo nodes retry n'", n.Annotations[api.NodeReasonAnnotation])
 	assert.Equal(t, "uncordon-", n.Annotations[api.DesiredDrainAnnotation])
-	assert.NoFileExists(t, root+"/etc/motd")
+	assert.NoFileExists(t, m.Root+"/etc/motd")
 
 	n.Annotations[api.DesiredConfigAnnotation] = "" // the MachineConfig is deleted
 	n.Annotations[api.AppliedDrainAnnotation] = "uncordon-"
 	written, _, err := d.step(t.Context(), n)
 	require.NoError(t, err)
 	assert.Equal(t, api.NodeDone, written.Annotations[api.NodeStateAnnotation])
-	init.calls = nil
+	m.Calls = nil
 	_, _, err = d.step(t.Context(), drained)
 	require.ErrorIs(t, err, machine.ErrRebooting)
-	assert.Equal(t, []string{"reboot"}, init.calls, "the same config is a new target now")
+	assert.Equal(t, []string{"reboot"}, m.Calls, "the same config is a new target now")
 }
 
 // TestRequestedRetryHasOneAttempt rolls a config back twice, each time before the reboot.
 func TestRequestedRetryHasOneAttempt(t *testing.T) {
-	s, root, name := machineWith(t, 1)
-	d := process(t, s, root, &initSystem{})
+	s, m, name := machineWith(t)
+	d := process(t, s, m)
 	n := newNode(map[string]string{
 		api.DesiredConfigAnnotation: name, api.DesiredDrainAnnotation: "drain-" + name, api.AppliedDrainAnnotation: "drain-" + name,
 	})
@@ -262,7 +227,7 @@ func TestRequestedRetryHasOneAttempt(t *testing.T) {
 		isTried bool
 	}{{"", false}, {"other 1", false}, {name + "x 1", false}, {name + " 1", true}, {name + " 1", false}, {name + " 2", true}, {name, true}} {
 		n.Annotations[api.NodeRetryAnnotation] = tt.request
-		d = process(t, s, root, &initSystem{})
+		d = process(t, s, m)
 		if tt.isTried {
 			rollBack()
 			continue
@@ -270,15 +235,15 @@ func TestRequestedRetryHasOneAttempt(t *testing.T) {
 		written, _, err := d.step(t.Context(), n)
 		require.NoError(t, err)
 		assert.Equal(t, api.NodeDegraded, written.Annotations[api.NodeStateAnnotation], tt.request)
-		assert.NoFileExists(t, root+"/etc/motd")
+		assert.NoFileExists(t, m.Root+"/etc/motd")
 	}
 
 	// A request is also remembered after another config.
 	n.Annotations[api.NodeRetryAnnotation] = name + " 3"
 	_, _, err := d.step(t.Context(), n)
 	require.ErrorIs(t, err, machine.ErrRebooting)
-	booted(t, root, 2)
-	d = process(t, s, root, &initSystem{})
+	m.Boot()
+	d = process(t, s, m)
 	_, _, err = d.step(t.Context(), n)
 	require.NoError(t, err)
 	current, err := d.host.Current()
@@ -290,8 +255,8 @@ func TestRequestedRetryHasOneAttempt(t *testing.T) {
 }
 
 func TestRequestedRetryEndsTheDelayOfAFailure(t *testing.T) {
-	s, root, name := machineWith(t, 1)
-	d := process(t, s, root, &initSystem{})
+	s, m, name := machineWith(t)
+	d := process(t, s, m)
 	d.fail(name)
 	n := newNode(map[string]string{
 		api.DesiredConfigAnnotation: name, api.DesiredDrainAnnotation: "drain-" + name, api.AppliedDrainAnnotation: "drain-" + name,
@@ -302,7 +267,7 @@ func TestRequestedRetryEndsTheDelayOfAFailure(t *testing.T) {
 }
 
 func TestHostWithoutABackEndStagesNoKernelArguments(t *testing.T) {
-	s, root, _ := machineWith(t, 1)
+	s, m, _ := machineWith(t)
 	s.spec.KernelArguments = []string{"quiet"}
 	mc, err := config.Render("worker", []*mcfgv1.MachineConfig{{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: s.spec}}, "")
 	require.NoError(t, err)
@@ -310,7 +275,7 @@ func TestHostWithoutABackEndStagesNoKernelArguments(t *testing.T) {
 	const want = "unsupported: this node cannot change kernel arguments: remove that from the MachineConfigs of its pool, or move the node to another pool, " +
 		"or give the node a program /etc/cvo-node/hook for the kernel arguments and the image"
 	for _, isStaged := range []bool{false, true} { // an earlier daemon may have staged it
-		d := process(t, s, root, &initSystem{})
+		d := process(t, s, m)
 		if isStaged {
 			content, err := config.Decode(mc)
 			require.NoError(t, err)
@@ -327,7 +292,7 @@ func TestHostWithoutABackEndStagesNoKernelArguments(t *testing.T) {
 		assert.Equal(t, api.NodeUnreconcilable, written.Annotations[api.NodeStateAnnotation])
 		assert.Equal(t, want, written.Annotations[api.NodeReasonAnnotation])
 		assert.Empty(t, written.Annotations[api.DesiredDrainAnnotation])
-		assert.NoFileExists(t, root+"/etc/motd")
+		assert.NoFileExists(t, m.Root+"/etc/motd")
 	}
 }
 
@@ -345,33 +310,32 @@ func TestNewTargetDuringTheRebootNeedsOneMoreReboot(t *testing.T) {
 		{"after the reboot, with a changed file", true, true, false, 2}, // the second one is that of the undo
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s, root, first := machineWith(t, 1)
-			init := &initSystem{}
+			s, m, first := machineWith(t)
 			drained := func(name string) *corev1.Node {
 				return newNode(map[string]string{
 					api.DesiredConfigAnnotation: name, api.DesiredDrainAnnotation: "drain-" + name, api.AppliedDrainAnnotation: "drain-" + name,
 				})
 			}
-			_, _, err := process(t, s, root, init).step(t.Context(), drained(first))
+			_, _, err := process(t, s, m).step(t.Context(), drained(first))
 			require.ErrorIs(t, err, machine.ErrRebooting)
 			if tt.isBooted {
-				booted(t, root, 2)
+				m.Boot()
 			}
 			if tt.isChanged {
-				require.NoError(t, os.WriteFile(root+"/etc/motd", nil, 0o600))
+				require.NoError(t, os.WriteFile(m.Root+"/etc/motd", nil, 0o600))
 			}
 
 			s.spec.Config.Raw = []byte(`{"ignition":{"version":"3.5.0"},"storage":{"files":[{"path":"/etc/motd","contents":{"source":"data:,newer"}}]}}`)
 			mc, err := config.Render("worker", []*mcfgv1.MachineConfig{{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: s.spec}}, "")
 			require.NoError(t, err)
 			s.spec = mc.Spec
-			d := process(t, s, root, init)
+			d := process(t, s, m)
 			_, _, err = d.step(t.Context(), drained(mc.Name))
 			require.ErrorIs(t, err, machine.ErrRebooting)
 			current, err := d.host.Current()
 			require.NoError(t, err)
 			assert.Equal(t, tt.current, current.Name == first)
-			assert.Len(t, init.calls, tt.reboots)
+			assert.Len(t, m.Calls, tt.reboots)
 		})
 	}
 }

@@ -5,11 +5,9 @@ package guard
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,80 +22,44 @@ import (
 	"github.com/cluster-version/cvo/pkg/node/host"
 	"github.com/cluster-version/cvo/pkg/node/host/tree"
 	"github.com/cluster-version/cvo/pkg/node/machine"
+	played "github.com/cluster-version/cvo/test/machine"
 )
 
-// played is a folder that plays a machine. It is its own init system.
-type played struct {
-	t     *testing.T
-	root  string
-	boots int
-	calls []string
-	// hasFailed is whether every unit has failed.
-	hasFailed bool
-	// during is called in each restart of another unit than the guard; nil for nothing.
-	during func()
+// testMachine plays a machine, and opens it as the processes of a node do.
+type testMachine struct {
+	*played.Machine
+	t *testing.T
 }
 
-func play(t *testing.T) *played {
-	p := &played{t: t, root: t.TempDir()}
-	p.write("/proc/sys/kernel/random/boot_id", "0a1b")
-	p.write("/etc/motd", "of the host")
-	p.boot()
+func play(t *testing.T) *testMachine {
+	p := &testMachine{played.Play(t, t.TempDir()), t}
+	p.Write("/etc/motd", "of the host")
 	return p
 }
 
-func (p *played) write(name, data string) {
-	p.t.Helper()
-	require.NoError(p.t, os.MkdirAll(filepath.Dir(p.root+name), 0o755))
-	require.NoError(p.t, os.WriteFile(p.root+name, []byte(data), 0o600))
-}
-
-func (p *played) boot() {
-	p.boots++
-	p.write("/proc/1/stat", fmt.Sprintf("1 (init) S 0 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 %d 9 10", p.boots))
-}
-
-func (p *played) call(call string) error {
-	p.calls = append(p.calls, call)
-	if during := p.during; during != nil && call == "restart a.service" {
-		p.during = nil
-		during()
-	}
-	return nil
-}
-
-func (p *played) HasUnit(context.Context, string) (bool, error)   { return true, nil }
-func (p *played) HasFailed(context.Context, string) (bool, error) { return p.hasFailed, nil }
-func (p *played) ReloadUnitFiles(context.Context) error           { return nil }
-func (p *played) Restart(ctx context.Context, unit string) error {
-	return errors.Join(p.call("restart "+unit), ctx.Err())
-}
-
-func (p *played) Reload(_ context.Context, unit string) error { return p.call("reload " + unit) }
-func (p *played) Reboot(context.Context) error                { return p.call("reboot") }
-func (p *played) open(o tree.Options) (*host.Host, *machine.Machine) {
+func (p *testMachine) open(o tree.Options) (*host.Host, *machine.Machine) {
 	p.t.Helper()
 	o.Sync = func(*os.File) error { return nil }
-	h, err := host.Open(p.root, host.Options{Tree: o})
+	h, err := host.Open(p.Root, host.Options{Tree: o})
 	require.NoError(p.t, err)
 	p.t.Cleanup(func() { assert.NoError(p.t, h.Close()) })
-	return h, machine.New(h, machine.Options{Init: p, Guard: func(context.Context) []string { return []string{"/guard"} }})
+	return h, machine.New(h, machine.Options{Init: p.Machine, Guard: func(context.Context) []string { return []string{"/guard"} }})
 }
 
 // guard returns a guard as a new process.
-func (p *played) guard(o tree.Options) *Guard {
+func (p *testMachine) guard(o tree.Options) *Guard {
 	h, m := p.open(o)
 	begun := time.Now()
 	return New(h, m, clock.RealClock{}, func() time.Duration { return time.Since(begun) }, Options{})
 }
 
-func (p *played) motd() string {
-	data, err := os.ReadFile(p.root + "/etc/motd")
+func (p *testMachine) motd() string {
+	data, err := os.ReadFile(p.Root + "/etc/motd")
 	require.NoError(p.t, err)
 	return string(data)
 }
 
-func (p *played) rolledBack() host.RolledBack {
+func (p *testMachine) rolledBack() host.RolledBack {
 	h, _ := p.open(tree.Options{})
 	r, err := h.RolledBack()
 	require.NoError(p.t, err)
@@ -106,8 +68,8 @@ func (p *played) rolledBack() host.RolledBack {
 
 const link = "/etc/systemd/system/sysinit.target.wants/" + config.GuardUnit
 
-func (p *played) isGuarded() bool {
-	_, err := os.Lstat(p.root + link)
+func (p *testMachine) isGuarded() bool {
+	_, err := os.Lstat(p.Root + link)
 	return err == nil
 }
 
@@ -121,9 +83,9 @@ func TestFailedBootIsUndoneAndRebooted(t *testing.T) {
 	p := play(t)
 	_, m := p.open(tree.Options{})
 	require.ErrorIs(t, m.Apply(t.Context(), "new", content, reboot), machine.ErrRebooting)
-	p.boot()
-	p.write("/etc/motd", "broken at boot")
-	p.calls = nil
+	p.Boot()
+	p.Write("/etc/motd", "broken at boot")
+	p.Calls = nil
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
 		ctx, shutdown := context.WithTimeout(t.Context(), 10*time.Minute+interval/2)
@@ -131,13 +93,13 @@ func TestFailedBootIsUndoneAndRebooted(t *testing.T) {
 		require.NoError(t, p.guard(tree.Options{}).Run(ctx))
 		assert.Equal(t, 10*time.Minute+interval/2, time.Since(begun))
 	})
-	assert.Equal(t, []string{"reboot"}, p.calls)
+	assert.Equal(t, []string{"reboot"}, p.Calls)
 	assert.Equal(t, "of the host", p.motd())
 	assert.True(t, p.isGuarded(), "the undo has not ended")
 
-	p.boot()
+	p.Boot()
 	synctest.Test(t, func(t *testing.T) { require.NoError(t, p.guard(tree.Options{}).Run(t.Context())) })
-	assert.Equal(t, []string{"reboot"}, p.calls)
+	assert.Equal(t, []string{"reboot"}, p.Calls)
 	assert.False(t, p.isGuarded())
 	assert.Equal(t, host.RolledBack{Config: "new", Reason: "a check failed for 10m0s: /etc/motd: different data"}, p.rolledBack())
 	require.NoError(t, m.Apply(t.Context(), "other", config.Content{}, nil), "the machine accepts another config")
@@ -147,14 +109,14 @@ func TestUnconfirmedChangeIsUndoneWithItsActions(t *testing.T) {
 	p := play(t)
 	_, m := p.open(tree.Options{})
 	require.NoError(t, m.Apply(t.Context(), "new", content, restart))
-	assert.Equal(t, []string{"restart " + config.GuardUnit, "restart a.service"}, p.calls)
-	p.calls = nil
+	assert.Equal(t, []string{"reload files", "restart " + config.GuardUnit, "restart a.service"}, p.Calls)
+	p.Calls = nil
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
 		require.NoError(t, p.guard(tree.Options{}).Run(t.Context()))
 		assert.Equal(t, 30*time.Minute+interval, time.Since(begun), "the guard ends after the undo")
 	})
-	assert.Equal(t, []string{"restart a.service"}, p.calls)
+	assert.Equal(t, []string{"restart a.service"}, p.Calls)
 	assert.Equal(t, "of the host", p.motd())
 	assert.False(t, p.isGuarded())
 	assert.Contains(t, p.rolledBack().Reason, "the daemon did not confirm")
@@ -165,7 +127,7 @@ func TestFailedUnitUndoesItsChange(t *testing.T) {
 	_, m := p.open(tree.Options{})
 	unit := config.Content{Units: []config.Unit{{Name: "a.service", Contents: "[Unit]"}}}
 	require.NoError(t, m.Apply(t.Context(), "new", unit, nil))
-	p.hasFailed = true
+	p.Unit = func(string) (exists, hasFailed bool, err error) { return true, true, nil }
 	synctest.Test(t, func(t *testing.T) { require.NoError(t, p.guard(tree.Options{}).Run(t.Context())) })
 	assert.Equal(t, host.RolledBack{Config: "new", Reason: "a check failed for 10m0s: unit a.service has failed"}, p.rolledBack())
 }
@@ -176,24 +138,26 @@ func TestGuardLeavesAnUndoToTheProcessThatRunsItsActions(t *testing.T) {
 		p := play(t)
 		_, m := p.open(tree.Options{})
 		require.NoError(t, m.Apply(t.Context(), "new", content, restart))
-		p.calls = nil
+		p.Calls = nil
 		g := p.guard(tree.Options{})
 		ctx, end := context.WithCancel(t.Context())
-		p.during = func() {
+		p.During = func(string) error {
+			p.During = nil
 			_, err := g.look(t.Context())
 			require.ErrorIs(t, err, host.ErrBusy)
 			if dies {
 				end()
 			}
+			return ctx.Err()
 		}
 		if err := m.Undo(ctx); dies {
 			require.ErrorIs(t, err, context.Canceled)
 			_, err := g.look(t.Context())
 			require.NoError(t, err)
-			assert.Equal(t, []string{"restart a.service", "restart a.service"}, p.calls)
+			assert.Equal(t, []string{"restart a.service", "restart a.service"}, p.Calls)
 		} else {
 			require.NoError(t, err)
-			assert.Equal(t, []string{"restart a.service"}, p.calls)
+			assert.Equal(t, []string{"restart a.service"}, p.Calls)
 		}
 		end()
 		hasEnded, err := g.look(t.Context())
@@ -211,13 +175,13 @@ func TestGuardUndoesOnlyTheChangeThatItJudged(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, m.Undo(t.Context()))
 	require.NoError(t, m.Apply(t.Context(), "other", config.Content{}, restart))
-	p.calls = nil
+	p.Calls = nil
 	require.ErrorIs(t, m.RollBack(t.Context(), judged, "a check failed"), host.ErrPending)
 	change, pending, err := h.Pending()
 	require.NoError(t, err)
 	assert.True(t, pending)
 	assert.Equal(t, host.Applied, change.Phase)
-	assert.Empty(t, p.calls)
+	assert.Empty(t, p.Calls)
 }
 
 func TestGuardWaitsForTheReboot(t *testing.T) {
@@ -239,24 +203,24 @@ func TestGuardIsEnabledFromTheFirstWriteToTheConfirmation(t *testing.T) {
 		if path == "/etc/motd" && !seen {
 			seen = true
 			assert.True(t, p.isGuarded())
-			assert.Equal(t, []string{"restart " + config.GuardUnit}, p.calls)
+			assert.Equal(t, []string{"reload files", "restart " + config.GuardUnit}, p.Calls)
 		}
 		return nil
 	}})
 	require.NoError(t, m.Apply(t.Context(), "new", content, nil))
 	assert.True(t, seen)
-	unit, err := os.ReadFile(p.root + "/etc/systemd/system/" + config.GuardUnit)
+	unit, err := os.ReadFile(p.Root + "/etc/systemd/system/" + config.GuardUnit)
 	require.NoError(t, err)
 	assert.Contains(t, string(unit), "\nExecStart=\"/guard\"\n")
 	require.ErrorIs(t, h.DisableGuard(), host.ErrPending)
 	require.NoError(t, h.Confirm("new"))
 	assert.False(t, p.isGuarded())
-	assert.NoFileExists(t, p.root+"/etc/systemd/system/"+config.GuardUnit)
+	assert.NoFileExists(t, p.Root+"/etc/systemd/system/"+config.GuardUnit)
 }
 
 func TestGuardWithoutAChangeDisablesItself(t *testing.T) {
 	p := play(t)
-	p.write(link, "")
+	p.Write(link, "")
 	require.NoError(t, p.guard(tree.Options{}).Run(t.Context()))
 	assert.False(t, p.isGuarded())
 }
@@ -268,8 +232,8 @@ func TestKilledGuardIsContinued(t *testing.T) {
 		p := play(t)
 		_, m := p.open(tree.Options{})
 		require.ErrorIs(t, m.Apply(t.Context(), "new", content, reboot), machine.ErrRebooting)
-		p.boot()
-		p.write("/etc/motd", "broken at boot")
+		p.Boot()
+		p.Write("/etc/motd", "broken at boot")
 		hasDied := false
 		// process is a guard that has seen the failure for long enough.
 		process := func(o tree.Options) {
@@ -286,7 +250,7 @@ func TestKilledGuardIsContinued(t *testing.T) {
 			for hasEnded := false; !hasEnded; {
 				var err error
 				if hasEnded, err = g.look(t.Context()); errors.Is(err, machine.ErrRebooting) {
-					p.boot()
+					p.Boot()
 				} else {
 					require.NoError(t, err)
 				}

@@ -37,26 +37,26 @@ esac
 var withHook = config.Content{Files: append([]config.File{hook}, content.Files...), KernelArguments: []string{"quiet"}}
 
 // bootHook makes what the hook has set last the parameters of the running boot.
-func (p *played) bootHook() {
-	next, err := os.ReadFile(p.root + "/next")
+func (p *testMachine) bootHook() {
+	next, err := os.ReadFile(p.Root + "/next")
 	if err == nil {
-		p.write("/running", string(next))
+		p.Write("/running", string(next))
 	}
 }
 
 // booted returns whether the machine has booted with the test's kernel argument.
-func (p *played) booted() bool {
-	running, err := os.ReadFile(p.root + "/running")
+func (p *testMachine) booted() bool {
+	running, err := os.ReadFile(p.Root + "/running")
 	return err == nil && strings.Contains(string(running), "quiet")
 }
 
 // hookCalls returns the calls of the hook since the last call of hookCalls.
-func (p *played) hookCalls() string {
-	calls, err := os.ReadFile(p.root + "/hook-calls")
+func (p *testMachine) hookCalls() string {
+	calls, err := os.ReadFile(p.Root + "/hook-calls")
 	if err != nil {
 		return ""
 	}
-	require.NoError(p.t, os.Remove(p.root+"/hook-calls"))
+	require.NoError(p.t, os.Remove(p.Root+"/hook-calls"))
 	return strings.Join(strings.Fields(string(calls)), " ")
 }
 
@@ -92,7 +92,7 @@ func TestMachineThatBootsWithOtherArgumentsDiffers(t *testing.T) {
 	p := play(t)
 	m, _ := p.open(tree.Options{})
 	require.ErrorIs(t, m.Apply(t.Context(), "new", withHook, reboot), machine.ErrRebooting)
-	require.NoError(t, os.Remove(p.root+"/next"))
+	require.NoError(t, os.Remove(p.Root+"/next"))
 	p.boot()
 	err := m.Resume(t.Context())
 	require.ErrorIs(t, err, machine.ErrDiffers)
@@ -101,18 +101,18 @@ func TestMachineThatBootsWithOtherArgumentsDiffers(t *testing.T) {
 	require.ErrorIs(t, m.Undo(t.Context()), machine.ErrRebooting)
 	assert.Equal(t, "apply booted rollback", p.hookCalls(), "the hook is still there for the rollback")
 	assert.Equal(t, before, p.files())
-	assert.NoFileExists(t, p.root+machine.HookFile)
+	assert.NoFileExists(t, p.Root+machine.HookFile)
 }
 
 func TestFailedHookUndoesTheChange(t *testing.T) {
 	p := play(t)
-	p.write("/fails", "")
+	p.Write("/fails", "")
 	m, _ := p.open(tree.Options{})
 	require.EqualError(t, m.Apply(t.Context(), "new", withHook, reboot),
 		"applying new: running /etc/cvo-node/hook apply: exit status 1: no space in /boot")
 	assert.Equal(t, "apply", p.hookCalls(), "it has set nothing")
 	assert.Equal(t, before, p.files())
-	assert.Empty(t, p.calls)
+	assert.Empty(t, p.Calls)
 	_, pending := p.pending()
 	assert.False(t, pending)
 }
@@ -122,7 +122,7 @@ func TestBrokenRollbackLeavesTheChangePending(t *testing.T) {
 	m, h := p.open(tree.Options{})
 	require.ErrorIs(t, m.Apply(t.Context(), "new", withHook, reboot), machine.ErrRebooting)
 	p.boot()
-	require.NoError(t, os.Chmod(p.root+machine.HookFile, 0o600))
+	require.NoError(t, os.Chmod(p.Root+machine.HookFile, 0o600))
 	change, _ := p.pending()
 	for _, undo := range []func() error{
 		func() error { return m.Undo(t.Context()) },
@@ -133,7 +133,7 @@ func TestBrokenRollbackLeavesTheChangePending(t *testing.T) {
 		require.ErrorContains(t, err, "permission denied")
 		assert.Equal(t, after, p.files())
 	}
-	require.NoError(t, os.Chmod(p.root+machine.HookFile, 0o700))
+	require.NoError(t, os.Chmod(p.Root+machine.HookFile, 0o700))
 	require.ErrorIs(t, m.RollBack(t.Context(), change, "a check failed"), machine.ErrRebooting)
 	p.boot()
 	require.NoError(t, m.Undo(t.Context()))
@@ -148,7 +148,7 @@ func TestKeysNeedTheirUser(t *testing.T) {
 	m, _ := p.open(tree.Options{})
 	keys := config.Content{SSHKeys: []string{"ssh-ed25519 AAAA a@example.com"}}
 	assert.Contains(t, m.Unsupported(keys), "this node cannot change SSH keys, because it has no user core: ")
-	p.write("/etc/passwd", "core:x:1000:1000::/home/core:/bin/sh\n")
+	p.Write("/etc/passwd", "core:x:1000:1000::/home/core:/bin/sh\n")
 	assert.Empty(t, m.Unsupported(keys))
 }
 
@@ -160,7 +160,7 @@ func TestMachineWithoutAHookHasNoBootParameters(t *testing.T) {
 		"or move the node to another pool, or give the node a program /etc/cvo-node/hook for the kernel arguments and the image"
 	assert.Equal(t, text, m.Unsupported(without))
 	assert.Empty(t, m.Unsupported(withHook), "the config brings it")
-	p.write(machine.HookFile, "")
+	p.Write(machine.HookFile, "")
 	assert.Empty(t, m.Unsupported(without), "the host has it")
 	without.FIPS = true
 	assert.Equal(t, "this node cannot change FIPS mode: remove that from the MachineConfigs of its pool, or move the node to another pool", m.Unsupported(without))

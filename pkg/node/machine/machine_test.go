@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -21,6 +20,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/node/host"
 	"github.com/cluster-version/cvo/pkg/node/host/tree"
 	"github.com/cluster-version/cvo/pkg/node/machine"
+	played "github.com/cluster-version/cvo/test/machine"
 )
 
 func TestMain(m *testing.M) {
@@ -42,40 +42,46 @@ func stride() int {
 	return 1
 }
 
-// played is a folder that plays a machine. It is its own init system.
-type played struct {
-	t    *testing.T
-	root string
-	// calls are the requests to the init system.
-	calls []string
+// testMachine plays a machine, and knows which files are in use.
+type testMachine struct {
+	*played.Machine
+	t *testing.T
 	// fails returns the error of a request; nil for none.
 	fails func(call string) error
-	boots int
 	// inUse are the files with which the machine has booted, or its services have restarted.
 	inUse string
 	// wantsReboot is true after a request, until the boot.
 	wantsReboot bool
 }
 
-func play(t *testing.T) *played {
-	p := &played{t: t, root: t.TempDir(), fails: func(string) error { return nil }}
-	p.write("/etc/changed", "of the host")
-	p.write("/proc/sys/kernel/random/boot_id", "0a1b\n")
-	p.boot()
+func play(t *testing.T) *testMachine {
+	p := &testMachine{Machine: played.Play(t, t.TempDir()), t: t, fails: func(string) error { return nil }}
+	p.Write("/etc/changed", "of the host")
+	p.inUse = p.files()
+	p.During = func(call string) error {
+		if err := p.fails(call); err != nil {
+			return err
+		}
+		switch verb, _, _ := strings.Cut(call, " "); verb {
+		case "restart":
+			p.inUse = p.files()
+		case "reboot":
+			p.wantsReboot = true
+		}
+		return nil
+	}
+	p.Unit = func(unit string) (exists, hasFailed bool, err error) {
+		assert.NotContains(t, unit, "@.", "systemd rejects the name of a template")
+		return unit == "a.service", strings.HasPrefix(unit, "failed"), nil
+	}
 	return p
 }
 
-func (p *played) write(name, data string) {
-	p.t.Helper()
-	require.NoError(p.t, os.MkdirAll(filepath.Dir(p.root+name), 0o755))
-	require.NoError(p.t, os.WriteFile(p.root+name, []byte(data), 0o600))
-}
-
 // files returns the data of the files that the test's config changes.
-func (p *played) files() string {
+func (p *testMachine) files() string {
 	var all []string
 	for _, name := range []string{"/etc/changed", "/etc/created"} {
-		data, err := os.ReadFile(p.root + name)
+		data, err := os.ReadFile(p.Root + name)
 		if errors.Is(err, os.ErrNotExist) {
 			data = []byte("-")
 		} else {
@@ -86,55 +92,24 @@ func (p *played) files() string {
 	return strings.Join(all, ", ")
 }
 
-// boot boots the machine, as in a container: only the start of PID 1 changes.
-func (p *played) boot() {
-	p.boots++
+func (p *testMachine) boot() {
+	p.Boot()
 	p.wantsReboot = false
 	p.inUse = p.files()
 	p.bootHook()
-	p.write("/proc/1/stat", fmt.Sprintf("1 (a) b) S 0 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 %d 9 10", 1000+p.boots))
 }
-
-func (p *played) call(call string) error {
-	p.calls = append(p.calls, call)
-	if err := p.fails(call); err != nil {
-		return err
-	}
-	switch verb, _, _ := strings.Cut(call, " "); verb {
-	case "restart":
-		p.inUse = p.files()
-	case "reboot":
-		p.wantsReboot = true
-	}
-	return nil
-}
-
-func (p *played) HasUnit(_ context.Context, unit string) (bool, error) {
-	return unit == "a.service", nil
-}
-
-func (p *played) HasFailed(_ context.Context, unit string) (bool, error) {
-	assert.NotContains(p.t, unit, "@.", "systemd rejects the name of a template")
-	return strings.HasPrefix(unit, "failed"), nil
-}
-func (p *played) ReloadUnitFiles(context.Context) error { return p.call("reload files") }
-
-func (p *played) Restart(_ context.Context, unit string) error { return p.call("restart " + unit) }
-
-func (p *played) Reload(_ context.Context, unit string) error { return p.call("reload " + unit) }
-func (p *played) Reboot(context.Context) error                { return p.call("reboot") }
 
 // open returns the machine as a new process sees it.
-func (p *played) open(options tree.Options) (*machine.Machine, *host.Host) {
+func (p *testMachine) open(options tree.Options) (*machine.Machine, *host.Host) {
 	p.t.Helper()
 	options.Sync = func(*os.File) error { return nil }
-	h, err := host.Open(p.root, host.Options{Tree: options})
+	h, err := host.Open(p.Root, host.Options{Tree: options})
 	require.NoError(p.t, err)
 	p.t.Cleanup(func() { assert.NoError(p.t, h.Close()) })
-	return machine.New(h, machine.Options{Init: p, Root: p.root}), h
+	return machine.New(h, machine.Options{Init: p.Machine, Root: p.Root}), h
 }
 
-func (p *played) pending() (host.Change, bool) {
+func (p *testMachine) pending() (host.Change, bool) {
 	p.t.Helper()
 	_, h := p.open(tree.Options{})
 	change, pending, err := h.Pending()
@@ -164,13 +139,13 @@ func TestActionsFollowTheFilesInTheirOrder(t *testing.T) {
 	p := play(t)
 	m, h := p.open(tree.Options{})
 	require.NoError(t, m.Apply(t.Context(), "new", content, services))
-	assert.Equal(t, []string{"reload files", "restart a.service", "reload b.service"}, p.calls)
+	assert.Equal(t, []string{"reload files", "restart a.service", "reload b.service"}, p.Calls)
 	assert.Equal(t, after, p.inUse)
 	require.NoError(t, h.Confirm("new"))
 
-	p.calls = nil
+	p.Calls = nil
 	require.NoError(t, m.Apply(t.Context(), "empty", config.Content{}, []disruption.Action{{Type: operatorv1.NoneStatusAction}}))
-	assert.Empty(t, p.calls)
+	assert.Empty(t, p.Calls)
 }
 
 func TestFailedServiceUndoesTheChange(t *testing.T) {
@@ -185,7 +160,7 @@ func TestFailedServiceUndoesTheChange(t *testing.T) {
 	require.EqualError(t, m.Apply(t.Context(), "new", content, services), "applying new: exit code 1")
 	assert.Equal(t, before, p.files())
 	assert.Equal(t, before, p.inUse, "the services use the restored files")
-	assert.Len(t, p.calls, 6)
+	assert.Len(t, p.Calls, 6)
 	_, pending := p.pending()
 	assert.False(t, pending)
 }
@@ -227,14 +202,14 @@ func TestRebootCompletesAChange(t *testing.T) {
 	m, h := p.open(tree.Options{})
 	require.ErrorIs(t, m.Apply(t.Context(), "new", content, reboot), machine.ErrRebooting)
 	require.ErrorIs(t, m.Resume(t.Context()), machine.ErrRebooting, "the same boot requests it again")
-	assert.Equal(t, []string{"reboot", "reboot"}, p.calls)
+	assert.Equal(t, []string{"reboot", "reboot"}, p.Calls)
 	p.boot()
-	p.write("/etc/created", "changed by a service")
+	p.Write("/etc/created", "changed by a service")
 	require.ErrorIs(t, m.Resume(t.Context()), machine.ErrDiffers)
-	p.write("/etc/created", "new")
+	p.Write("/etc/created", "new")
 	require.NoError(t, m.Resume(t.Context()))
 	require.NoError(t, h.Confirm("new"))
-	assert.Len(t, p.calls, 2)
+	assert.Len(t, p.Calls, 2)
 }
 
 func TestUndoRebootsOnlyAMachineThatHasBootedWithTheChange(t *testing.T) {
@@ -242,7 +217,7 @@ func TestUndoRebootsOnlyAMachineThatHasBootedWithTheChange(t *testing.T) {
 	m, _ := p.open(tree.Options{})
 	require.ErrorIs(t, m.Apply(t.Context(), "new", content, reboot), machine.ErrRebooting)
 	require.NoError(t, m.Undo(t.Context()))
-	assert.Equal(t, []string{"reboot"}, p.calls)
+	assert.Equal(t, []string{"reboot"}, p.Calls)
 
 	require.ErrorIs(t, m.Apply(t.Context(), "new", content, reboot), machine.ErrRebooting)
 	p.boot()
@@ -254,7 +229,7 @@ func TestUndoRebootsOnlyAMachineThatHasBootedWithTheChange(t *testing.T) {
 	require.NoError(t, m.Undo(t.Context()))
 	_, pending := p.pending()
 	assert.False(t, pending)
-	assert.Len(t, p.calls, 4)
+	assert.Len(t, p.Calls, 4)
 }
 
 // TestMachineUsesTheFilesThatItHas interrupts a change, its continuation and its undo at each operation, with and without a loss of power. In the

@@ -24,7 +24,7 @@ import (
 
 // runner plays a machine that runs services. Each runs as a process of the host.
 type runner struct {
-	*played
+	*testMachine
 	// isRunning is whether the service runs already.
 	isRunning bool
 	// diesAt is the path at which the next service is killed; atEnd for after its result.
@@ -70,8 +70,8 @@ func (r *runner) Run(_ context.Context, unit string, command []string) (started 
 // remote returns the machine as the daemon sees it: it can write only the folder of the node stage.
 func (r *runner) remote() (*machine.Remote, *host.Host) {
 	r.t.Helper()
-	require.NoError(r.t, os.MkdirAll(r.root+config.Folder, 0o700))
-	h, err := host.Open(r.root, host.Options{Tree: tree.Options{Step: func(_, path string) error {
+	require.NoError(r.t, os.MkdirAll(r.Root+config.Folder, 0o700))
+	h, err := host.Open(r.Root, host.Options{Tree: tree.Options{Step: func(_, path string) error {
 		if path != config.Folder && !strings.HasPrefix(path, config.Folder+"/") {
 			return unix.EROFS
 		}
@@ -83,7 +83,7 @@ func (r *runner) remote() (*machine.Remote, *host.Host) {
 }
 
 func TestServiceChangesTheHost(t *testing.T) {
-	r := &runner{played: play(t)}
+	r := &runner{testMachine: play(t)}
 	m, h := r.remote()
 	require.NoError(t, h.Stage("new", content))
 	require.ErrorIs(t, m.Apply(t.Context(), "new", content, reboot), machine.ErrRebooting)
@@ -103,7 +103,7 @@ func TestServiceChangesTheHost(t *testing.T) {
 }
 
 func TestErrorsOfTheServiceKeepTheirKind(t *testing.T) {
-	r := &runner{played: play(t)}
+	r := &runner{testMachine: play(t)}
 	r.fails = func(string) error { return errors.New("exit code 1") }
 	m, h := r.remote()
 	require.ErrorIs(t, m.Confirm(t.Context(), "new"), host.ErrNotApplied)
@@ -117,7 +117,7 @@ func TestErrorsOfTheServiceKeepTheirKind(t *testing.T) {
 }
 
 func TestKilledServiceIsContinued(t *testing.T) {
-	r := &runner{played: play(t)}
+	r := &runner{testMachine: play(t)}
 	m, h := r.remote()
 	require.NoError(t, h.Stage("new", content))
 	r.diesAt = "/etc/created"
@@ -135,7 +135,7 @@ func TestKilledServiceIsContinued(t *testing.T) {
 }
 
 func TestServiceThatIsKilledAfterItsResultHasAnswered(t *testing.T) {
-	r := &runner{played: play(t)}
+	r := &runner{testMachine: play(t)}
 	m, h := r.remote()
 	require.NoError(t, h.Stage("new", content))
 	r.diesAt = atEnd
@@ -146,7 +146,7 @@ func TestServiceThatIsKilledAfterItsResultHasAnswered(t *testing.T) {
 
 // TestServicesThatNeverLeaveAResultAreAnError has another daemon for each service.
 func TestServicesThatNeverLeaveAResultAreAnError(t *testing.T) {
-	r := &runner{played: play(t)}
+	r := &runner{testMachine: play(t)}
 	resume := func() error {
 		m, _ := r.remote()
 		return m.Resume(t.Context())
@@ -168,7 +168,7 @@ func TestServicesThatNeverLeaveAResultAreAnError(t *testing.T) {
 }
 
 func TestEndOfTheDaemonIsNoFailureOfTheService(t *testing.T) {
-	r := &runner{played: play(t), failure: context.Canceled}
+	r := &runner{testMachine: play(t), failure: context.Canceled}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 10 {
@@ -178,7 +178,7 @@ func TestEndOfTheDaemonIsNoFailureOfTheService(t *testing.T) {
 }
 
 func TestServiceThatDoesNotStartIsAnError(t *testing.T) {
-	r := &runner{played: play(t), refusal: errors.New("connection refused")}
+	r := &runner{testMachine: play(t), refusal: errors.New("connection refused")}
 	m, _ := r.remote()
 	err := m.Resume(t.Context())
 	require.EqualError(t, err, "Resume on the host: connection refused")
@@ -186,7 +186,7 @@ func TestServiceThatDoesNotStartIsAnError(t *testing.T) {
 }
 
 func TestOnlyTheStagedConfigIsApplied(t *testing.T) {
-	r := &runner{played: play(t)}
+	r := &runner{testMachine: play(t)}
 	m, h := r.remote()
 	require.NoError(t, h.Stage("other", content))
 	require.EqualError(t, m.Apply(t.Context(), "new", content, nil), "applying new: other is staged")

@@ -13,19 +13,49 @@ import (
 const (
 	// minSamples is the number of updates from which the duration of the next one is known well enough.
 	minSamples = 5
-	// maxSamples is the number of updates that are remembered of each pool.
-	maxSamples = 50
+	// maxSamples is the number of updates that are remembered of each pool. The definition of NodeRolloutPolicies has the same limit.
+	maxSamples = 20
 	// durationStep is the precision of a duration. A coarse one changes rarely, and each change is a write.
 	durationStep = 30 * time.Second
 )
 
-// durations measures the updates of nodes by the clock of this process, from the assignment of a config to the report of the daemon. The zero value
-// has none.
+// durations measures the updates of nodes by the clock of this process, from the assignment of a config to the report of the daemon. The status of a
+// NodeRolloutPolicy keeps the results for the next process. The zero value has none.
 type durations struct {
 	// begun has the nodes whose update is in progress, by name.
 	begun map[string]begun
 	// samples has the durations of updates that are done, by pool, the newest last.
 	samples map[string][]time.Duration
+	// restored has the pools whose policy has been read.
+	restored map[string]bool
+}
+
+// restore adds the results of former processes to those of a pool, once.
+func (d *durations) restore(pool string, seconds []int32) {
+	if d.restored[pool] {
+		return
+	}
+	own := d.samples[pool]
+	delete(d.samples, pool)
+	for _, s := range seconds {
+		d.add(pool, time.Duration(s)*time.Second)
+	}
+	for _, took := range own {
+		d.add(pool, took)
+	}
+	if d.restored == nil {
+		d.restored = map[string]bool{}
+	}
+	d.restored[pool] = true
+}
+
+// seconds returns the results of a pool for its policy.
+func (d *durations) seconds(pool string) []int32 {
+	var seconds []int32
+	for _, took := range d.samples[pool] {
+		seconds = append(seconds, int32(took/time.Second))
+	}
+	return seconds
 }
 
 type begun struct {
@@ -73,7 +103,7 @@ func (d *durations) add(pool string, took time.Duration) {
 	if d.samples == nil {
 		d.samples = map[string][]time.Duration{}
 	}
-	d.samples[pool] = append(d.samples[pool], took)
+	d.samples[pool] = append(d.samples[pool], took.Round(time.Second))
 	d.samples[pool] = d.samples[pool][max(len(d.samples[pool])-maxSamples, 0):]
 }
 

@@ -6,6 +6,7 @@ import (
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -54,4 +55,46 @@ func TestDurationIsTheNinthOfTen(t *testing.T) {
 		d.add("worker", time.Second)
 	}
 	assert.Equal(t, 30*time.Second, d.of("worker"), "old ones are forgotten")
+	assert.Len(t, d.seconds("worker"), maxSamples)
+}
+
+func TestDurationsAreRestoredOnce(t *testing.T) {
+	t.Parallel()
+	d := durations{}
+	d.add("worker", 1600*time.Millisecond) // before the policy exists
+	for range 2 {
+		d.restore("worker", []int32{60, 120})
+	}
+	d.restore("infra", nil)
+	d.add("worker", 3*time.Second)
+	assert.Equal(t, []int32{60, 120, 2, 3}, d.seconds("worker"))
+	assert.Empty(t, d.seconds("infra"))
+}
+
+// TestDurationsAloneAreRarelyWritten has samples that the stored policy does not have.
+func TestDurationsAloneAreRarelyWritten(t *testing.T) {
+	t.Parallel()
+	m := newMemory(1)
+	r := m.controller()
+	p := &api.NodeRolloutPolicy{ObjectMeta: metav1.ObjectMeta{Name: "worker", Generation: 1}}
+	m.policies = []api.NodeRolloutPolicy{*p}
+	report := func(seconds ...int32) (stored []int32, isWritten bool) {
+		p := m.policies[0].DeepCopy()
+		before := p.ResourceVersion
+		require.NoError(t, r.writePolicy(t.Context(), p, p.Status.NodeDuration, seconds))
+		return m.policies[0].Status.RecentDurations, m.policies[0].ResourceVersion != before
+	}
+	for n := range 6 {
+		seconds := []int32{1, 2, 3, 4, 5, 6}[:n]
+		stored, isWritten := report(seconds...)
+		assert.Equal(t, seconds, append([]int32{}, stored...))
+		assert.True(t, isWritten)
+		_, isWritten = report(seconds...)
+		assert.False(t, isWritten, "nothing has changed")
+	}
+	_, isWritten := report(2, 3, 4, 5, 6)
+	assert.False(t, isWritten, "five are stored")
+	m.policies[0].Generation++
+	stored, _ := report(2, 3, 4, 5, 6)
+	assert.Equal(t, []int32{2, 3, 4, 5, 6}, stored)
 }

@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
+	"slices"
 
 	"github.com/go-logr/logr"
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
@@ -23,6 +23,11 @@ import (
 
 // restrict refuses candidates by the NodeRolloutPolicies. It requests a reconcile for the time at which a window starts or ends.
 func (r *pools) restrict(rollouts []*rollout, inputs []plan.Pool, machines map[string]*mcfgv1.MachineConfigNode) {
+	for _, o := range rollouts {
+		if o.policy != nil {
+			r.durations.restore(o.pool.Name, o.policy.Status.RecentDurations)
+		}
+	}
 	r.durations.observe(rollouts, r.clock.Now())
 	states := make([]policy.Pool, len(rollouts))
 	for i, o := range rollouts {
@@ -59,7 +64,7 @@ func (r *pools) reportPolicies(ctx context.Context, rollouts []*rollout, policie
 	for _, o := range rollouts {
 		if o.policy != nil {
 			delete(policies, o.policy.Name)
-			failures = append(failures, r.reportPolicy(ctx, o.policy, o.decision, r.durations.of(o.policy.Name)))
+			failures = append(failures, r.reportPolicy(ctx, o.policy, o.decision))
 		}
 	}
 	for _, p := range policies {
@@ -68,13 +73,13 @@ func (r *pools) reportPolicies(ctx context.Context, rollouts []*rollout, policie
 			Message: fmt.Sprintf("MachineConfigPool %s does not exist: give the policy the name of a pool", p.Name),
 		}
 		halted := metav1.Condition{Type: api.PolicyHalted, Status: metav1.ConditionFalse, Reason: api.ReasonPoolNotFound}
-		failures = append(failures, r.writePolicy(ctx, p, p.Status.NodeDuration, accepted, halted))
+		failures = append(failures, r.writePolicy(ctx, p, p.Status.NodeDuration, p.Status.RecentDurations, accepted, halted))
 	}
 	return errors.Join(failures...)
 }
 
-// reportPolicy writes what a policy allows. measured is the duration of an update, 0 if it is not known.
-func (r *pools) reportPolicy(ctx context.Context, p *api.NodeRolloutPolicy, d policy.Decision, measured time.Duration) error {
+// reportPolicy writes what a policy allows, and the durations of the updates of its pool.
+func (r *pools) reportPolicy(ctx context.Context, p *api.NodeRolloutPolicy, d policy.Decision) error {
 	accepted := metav1.Condition{Type: api.PolicyAccepted, Status: metav1.ConditionTrue, Reason: api.ReasonPolicyAccepted, Message: "The policy is applied"}
 	if d.Invalid != "" {
 		accepted.Status, accepted.Reason, accepted.Message = metav1.ConditionFalse, api.ReasonPolicyInvalid, d.Invalid
@@ -84,22 +89,26 @@ func (r *pools) reportPolicy(ctx context.Context, p *api.NodeRolloutPolicy, d po
 		halted.Status, halted.Reason, halted.Message = metav1.ConditionTrue, api.ReasonFailureBudgetExhausted, d.Halted
 	}
 	duration := p.Status.NodeDuration
-	if measured > 0 {
+	if measured := r.durations.of(p.Name); measured > 0 {
 		duration = &metav1.Duration{Duration: measured}
 	}
-	return r.writePolicy(ctx, p, duration, accepted, halted)
+	return r.writePolicy(ctx, p, duration, r.durations.seconds(p.Name), accepted, halted)
 }
 
-func (r *pools) writePolicy(ctx context.Context, p *api.NodeRolloutPolicy, duration *metav1.Duration, conditions ...metav1.Condition) error {
+// writePolicy writes the status of a policy. Another list of durations alone is no reason for a write, unless too few are stored: otherwise each update
+// of a node would cause one.
+func (r *pools) writePolicy(ctx context.Context, p *api.NodeRolloutPolicy, duration *metav1.Duration, seconds []int32, conditions ...metav1.Condition) error {
 	next := p.DeepCopy()
 	next.Status.ObservedGeneration, next.Status.NodeDuration = p.Generation, duration
 	for _, c := range conditions {
 		c.ObservedGeneration, c.LastTransitionTime = p.Generation, metav1.NewTime(r.clock.Now())
 		meta.SetStatusCondition(&next.Status.Conditions, c)
 	}
-	if equality.Semantic.DeepEqual(p.Status, next.Status) {
+	stored := p.Status.RecentDurations
+	if equality.Semantic.DeepEqual(p.Status, next.Status) && (len(stored) >= minSamples || slices.Equal(stored, seconds)) {
 		return nil
 	}
+	next.Status.RecentDurations = seconds
 	err := r.client.Status().Patch(ctx, next, client.MergeFrom(p))
 	if apierrors.IsNotFound(err) {
 		return nil // its deletion is an event

@@ -40,6 +40,8 @@ type memory struct {
 	configs []mcfgv1.MachineConfig
 	kubelet []mcfgv1.KubeletConfig
 	nodes   []corev1.Node
+	// policies are listed, and their status is stored.
+	policies []api.NodeRolloutPolicy
 	// machines are the MachineConfigNodes. If it is nil, each node has staged the config of its pool.
 	machines []mcfgv1.MachineConfigNode
 	// requested has the names of nodes that got a request to stage a config.
@@ -72,6 +74,8 @@ func (m *memory) List(_ context.Context, list client.ObjectList, _ ...client.Lis
 		l.Items = m.kubelet
 	case *corev1.NodeList:
 		l.Items = m.nodes
+	case *api.NodeRolloutPolicyList:
+		l.Items = m.policies
 	case *mcfgv1.MachineConfigNodeList:
 		if l.Items = m.machines; l.Items == nil {
 			l.Items = m.allStaged()
@@ -142,6 +146,12 @@ func (m *memory) Patch(_ context.Context, o client.Object, patch client.Patch, _
 		for i := range m.pools {
 			if m.pools[i].Name == o.Name {
 				m.pools[i] = *o.DeepCopy()
+			}
+		}
+	case *api.NodeRolloutPolicy:
+		for i := range m.policies {
+			if m.policies[i].Name == o.Name {
+				m.policies[i] = *o.DeepCopy()
 			}
 		}
 	case *corev1.Node:
