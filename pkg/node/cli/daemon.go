@@ -64,7 +64,7 @@ func (o *daemonOptions) daemonMachine(h *host.Host) (daemon.Machine, error) {
 
 // connectTimeout is the timeout of a connection to the API server. After a reboot, the daemon may start before the host redirects connections to the
 // address of Service kubernetes. A connection from that time never succeeds.
-const connectTimeout = 5 * time.Second
+const connectTimeout = 3 * time.Second
 
 func (o *daemonOptions) daemonConfig() (*rest.Config, error) {
 	cfg, err := o.config()

@@ -29,6 +29,8 @@ import (
 // initSystem records its calls. Each fails with err.
 type initSystem struct {
 	calls []string
+	// lacks is a unit that does not exist.
+	lacks string
 	err   error
 }
 
@@ -37,7 +39,10 @@ func (i *initSystem) call(call string) error {
 	return i.err
 }
 
-func (i *initSystem) HasUnit(context.Context, string) (bool, error)   { return i.err == nil, i.err }
+func (i *initSystem) HasUnit(_ context.Context, unit string) (bool, error) {
+	return i.err == nil && unit != i.lacks, i.err
+}
+func (i *initSystem) CanReload(context.Context, string) (bool, error) { return true, nil }
 func (i *initSystem) HasFailed(context.Context, string) (bool, error) { return false, nil }
 func (i *initSystem) ReloadUnitFiles(context.Context) error           { return i.call("reload files") }
 
@@ -110,22 +115,48 @@ func TestNodeBecomesCurrentAfterItsReboot(t *testing.T) {
 	assert.Len(t, init.calls, 2)
 }
 
+// restartOf returns a policy that restarts a service instead of the machine.
+func restartOf(service operatorv1.NodeDisruptionPolicyServiceName) operatorv1.NodeDisruptionPolicyConfig {
+	return operatorv1.NodeDisruptionPolicyConfig{Files: []operatorv1.NodeDisruptionPolicySpecFile{{
+		Path: "/etc/motd",
+		Actions: []operatorv1.NodeDisruptionPolicySpecAction{{
+			Type: operatorv1.RestartSpecAction, Restart: &operatorv1.RestartService{ServiceName: service},
+		}},
+	}}}
+}
+
 func TestPolicyReplacesTheDrainAndTheReboot(t *testing.T) {
 	s, root, name := machineWith(t, 1)
 	init := &initSystem{}
 	d := process(t, s, root, init)
-	d.policies = operatorv1.NodeDisruptionPolicyConfig{Files: []operatorv1.NodeDisruptionPolicySpecFile{{
-		Path: "/etc/motd",
-		Actions: []operatorv1.NodeDisruptionPolicySpecAction{{
-			Type: operatorv1.RestartSpecAction, Restart: &operatorv1.RestartService{ServiceName: "motd.service"},
-		}},
-	}}}
+	d.policies = restartOf("motd.service")
 	written, _, err := d.step(t.Context(), newNode(map[string]string{api.DesiredConfigAnnotation: name}))
 	require.NoError(t, err)
 	assert.Equal(t, api.NodeDone, written.Annotations[api.NodeStateAnnotation])
 	assert.Equal(t, name, written.Annotations[api.CurrentConfigAnnotation])
 	assert.Empty(t, written.Annotations[api.DesiredDrainAnnotation])
 	assert.Equal(t, []string{"restart motd.service"}, init.calls)
+}
+
+// TestChangeWithAnActionThatMustFailDoesNotBegin has an action that would fail in the undo, too. The node returns to its former config without
+// one.
+func TestChangeWithAnActionThatMustFailDoesNotBegin(t *testing.T) {
+	s, root, name := machineWith(t, 1)
+	init := &initSystem{lacks: "motd.service"}
+	d := process(t, s, root, init)
+	d.policies = restartOf("motd.service")
+	written, after, err := d.step(t.Context(), newNode(map[string]string{api.DesiredConfigAnnotation: name}))
+	require.NoError(t, err)
+	assert.Equal(t, requestRetry.Max, after)
+	assert.Equal(t, api.NodeDegraded, written.Annotations[api.NodeStateAnnotation])
+	assert.Equal(t, "Restart of unit motd.service would fail on this node: the unit does not exist. Change the node disruption policy",
+		written.Annotations[api.NodeReasonAnnotation])
+	assert.NoFileExists(t, root+"/etc/motd")
+
+	written, _, err = d.step(t.Context(), newNode(map[string]string{api.DesiredConfigAnnotation: ""}))
+	require.NoError(t, err)
+	assert.Equal(t, api.NodeDone, written.Annotations[api.NodeStateAnnotation])
+	assert.Empty(t, init.calls)
 }
 
 func TestInitSystemWithoutAnAnswerDegradesTheNode(t *testing.T) {

@@ -68,6 +68,7 @@ func (p *played) call(call string) error {
 
 func (p *played) HasUnit(context.Context, string) (bool, error)   { return true, nil }
 func (p *played) HasFailed(context.Context, string) (bool, error) { return p.hasFailed, nil }
+func (p *played) CanReload(context.Context, string) (bool, error) { return true, nil }
 func (p *played) ReloadUnitFiles(context.Context) error           { return nil }
 func (p *played) Restart(ctx context.Context, unit string) error {
 	return errors.Join(p.call("restart "+unit), ctx.Err())
