@@ -23,6 +23,8 @@ type Machine struct {
 	During func(call string) error
 	// Unit returns the state of a unit. Nil if each exists and none has failed.
 	Unit func(unit string) (exists, hasFailed bool, err error)
+	// Reloadable reports whether a unit can reload its configuration. Nil if each can.
+	Reloadable func(unit string) bool
 
 	boots int
 }
@@ -74,6 +76,11 @@ func (m *Machine) HasUnit(_ context.Context, unit string) (bool, error) {
 func (m *Machine) HasFailed(_ context.Context, unit string) (bool, error) {
 	_, hasFailed, err := m.unit(unit)
 	return hasFailed, err
+}
+
+// CanReload reports what Reloadable returns.
+func (m *Machine) CanReload(_ context.Context, unit string) (bool, error) {
+	return m.Reloadable == nil || m.Reloadable(unit), nil
 }
 
 // ReloadUnitFiles records a request.

@@ -29,7 +29,8 @@ const (
 
 // Options of a played systemd. The zero value has no unit, and each job succeeds.
 type Options struct {
-	// Units contains the state of each unit: its LoadState, or "failed", which is the ActiveState of a loaded unit. Others are not found.
+	// Units contains the state of each unit: its LoadState, "reloadable", or "failed", which is the ActiveState of a loaded unit that can reload. Others
+	// are not found.
 	Units map[string]string
 	// Job returns the result of a job, such as "failed"; empty for a job that never ends. call is "StartUnit a.service replace", for example. command
 	// is that of a transient unit. Default: "done" at once.
@@ -143,13 +144,16 @@ func (s *Systemd) answer(conn net.Conn, call *dbus.Message) {
 				state = loaded
 			}
 		}
+		var value any = state
 		switch property := call.Body[1]; {
-		case property == "LoadState" && state == "failed":
-			state = "loaded"
+		case property == "CanReload":
+			value = state == "reloadable" || state == "failed"
+		case property == "LoadState" && (state == "failed" || state == "reloadable"):
+			value = "loaded"
 		case property == "ActiveState" && state != "failed":
-			state = "active"
+			value = "active"
 		}
-		s.reply(conn, call, dbus.MakeVariant(state))
+		s.reply(conn, call, dbus.MakeVariant(value))
 	case "StartUnit", "RestartUnit", "ReloadUnit", "StartTransientUnit":
 		unit, _ := call.Body[0].(string)
 		if member == "StartTransientUnit" && (s.options.Units[unit] != "" || !s.start(unit)) {

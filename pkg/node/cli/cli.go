@@ -6,6 +6,8 @@ package cli
 
 import (
 	"fmt"
+	"net"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -48,10 +50,16 @@ func (o *processOptions) add(f *pflag.FlagSet) {
 	f.IntVarP(&o.verbosity, "v", "v", 0, "log `level`: 0 logs changes to the cluster and the host, 1 and higher are for debugging")
 }
 
+// connectTimeout is the timeout of a connection to the API server. After a reboot, a process may start before its host redirects connections to the
+// address of Service kubernetes. A connection from that time never succeeds.
+const connectTimeout = 3 * time.Second
+
 func (o *processOptions) config() (*rest.Config, error) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("finding the cluster: %w: run in a pod, or set --kubeconfig", err)
 	}
-	return apiserver.Unlimited(cfg), nil
+	cfg = apiserver.Unlimited(cfg)
+	cfg.Dial = (&net.Dialer{Timeout: connectTimeout}).DialContext
+	return cfg, nil
 }

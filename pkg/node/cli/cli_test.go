@@ -37,12 +37,11 @@ func TestGuardOfAFolderWithoutAChangeEnds(t *testing.T) {
 	require.NoError(t, cmd.ExecuteContext(t.Context()))
 }
 
-// TestDaemonLimitsTheTimeOfAConnection has no server: the default of client-go is 30 seconds, which each reboot would cost.
-func TestDaemonLimitsTheTimeOfAConnection(t *testing.T) {
+// TestProcessesLimitTheTimeOfAConnection has no server: the default of client-go is 30 seconds, which each reboot would cost.
+func TestProcessesLimitTheTimeOfAConnection(t *testing.T) {
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, os.WriteFile(kubeconfig, []byte("clusters: [{name: c, cluster: {server: https://127.0.0.1:1}}]\ncontexts: [{name: c, context: {cluster: c}}]\ncurrent-context: c\n"), 0o600))
-	o := &daemonOptions{processOptions: processOptions{kubeconfig: kubeconfig}}
-	cfg, err := o.daemonConfig()
+	cfg, err := (&processOptions{kubeconfig: kubeconfig}).config()
 	require.NoError(t, err)
 	assert.NotNil(t, cfg.Dial)
 }

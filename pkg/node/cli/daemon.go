@@ -6,14 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -62,20 +59,6 @@ func (o *daemonOptions) daemonMachine(h *host.Host) (daemon.Machine, error) {
 	return o.remote(h)
 }
 
-// connectTimeout is the timeout of a connection to the API server. After a reboot, the daemon may start before the host redirects connections to the
-// address of Service kubernetes. A connection from that time never succeeds.
-const connectTimeout = 5 * time.Second
-
-func (o *daemonOptions) daemonConfig() (*rest.Config, error) {
-	cfg, err := o.config()
-	if err != nil {
-		return nil, err
-	}
-	cfg.UserAgent = "cvo-node-daemon/" + version
-	cfg.Dial = (&net.Dialer{Timeout: connectTimeout}).DialContext
-	return cfg, nil
-}
-
 func (o *daemonOptions) run(ctx context.Context, streams command.Streams) error {
 	if o.node == "" {
 		return &command.UsageError{Err: errors.New("--node is missing: set it to the name of the Node")}
@@ -83,10 +66,11 @@ func (o *daemonOptions) run(ctx context.Context, streams command.Streams) error 
 	if o.release == "" {
 		return command.Usagef("--release-version is missing: set it to the release of the controller")
 	}
-	cfg, err := o.daemonConfig()
+	cfg, err := o.config()
 	if err != nil {
 		return err
 	}
+	cfg.UserAgent = "cvo-node-daemon/" + version
 	scheme, err := cluster.NewScheme()
 	if err != nil {
 		return err

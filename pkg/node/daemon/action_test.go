@@ -75,21 +75,47 @@ func TestNodeBecomesCurrentAfterItsReboot(t *testing.T) {
 	assert.Len(t, m.Calls, 2)
 }
 
+// restartOf returns a policy that restarts a service instead of the machine.
+func restartOf(service operatorv1.NodeDisruptionPolicyServiceName) operatorv1.NodeDisruptionPolicyConfig {
+	return operatorv1.NodeDisruptionPolicyConfig{Files: []operatorv1.NodeDisruptionPolicySpecFile{{
+		Path: "/etc/motd",
+		Actions: []operatorv1.NodeDisruptionPolicySpecAction{{
+			Type: operatorv1.RestartSpecAction, Restart: &operatorv1.RestartService{ServiceName: service},
+		}},
+	}}}
+}
+
 func TestPolicyReplacesTheDrainAndTheReboot(t *testing.T) {
 	s, m, name := machineWith(t)
 	d := process(t, s, m)
-	d.policies = operatorv1.NodeDisruptionPolicyConfig{Files: []operatorv1.NodeDisruptionPolicySpecFile{{
-		Path: "/etc/motd",
-		Actions: []operatorv1.NodeDisruptionPolicySpecAction{{
-			Type: operatorv1.RestartSpecAction, Restart: &operatorv1.RestartService{ServiceName: "motd.service"},
-		}},
-	}}}
+	d.policies = restartOf("motd.service")
 	written, _, err := d.step(t.Context(), newNode(map[string]string{api.DesiredConfigAnnotation: name}))
 	require.NoError(t, err)
 	assert.Equal(t, api.NodeDone, written.Annotations[api.NodeStateAnnotation])
 	assert.Equal(t, name, written.Annotations[api.CurrentConfigAnnotation])
 	assert.Empty(t, written.Annotations[api.DesiredDrainAnnotation])
 	assert.Equal(t, []string{"restart motd.service"}, m.Calls)
+}
+
+// TestChangeWithAnActionThatMustFailDoesNotBegin has an action that would fail in the undo, too. The node returns to its former config without
+// one.
+func TestChangeWithAnActionThatMustFailDoesNotBegin(t *testing.T) {
+	s, m, name := machineWith(t)
+	m.Unit = func(unit string) (exists, hasFailed bool, err error) { return unit != "motd.service", false, nil }
+	d := process(t, s, m)
+	d.policies = restartOf("motd.service")
+	written, after, err := d.step(t.Context(), newNode(map[string]string{api.DesiredConfigAnnotation: name}))
+	require.NoError(t, err)
+	assert.Equal(t, requestRetry.Max, after)
+	assert.Equal(t, api.NodeDegraded, written.Annotations[api.NodeStateAnnotation])
+	assert.Equal(t, "Restart of unit motd.service would fail on this node: the unit does not exist. Change the node disruption policy",
+		written.Annotations[api.NodeReasonAnnotation])
+	assert.NoFileExists(t, m.Root+"/etc/motd")
+
+	written, _, err = d.step(t.Context(), newNode(map[string]string{api.DesiredConfigAnnotation: ""}))
+	require.NoError(t, err)
+	assert.Equal(t, api.NodeDone, written.Annotations[api.NodeStateAnnotation])
+	assert.Empty(t, m.Calls)
 }
 
 func TestInitSystemWithoutAnAnswerDegradesTheNode(t *testing.T) {

@@ -73,6 +73,7 @@ type Machine interface {
 	Undo(ctx context.Context) error
 	Confirm(ctx context.Context, name string) error
 	LacksUnit(ctx context.Context, unit string) (bool, error)
+	Refusal(ctx context.Context, content config.Content, actions []disruption.Action) (string, error)
 	Unsupported(content config.Content) string
 	ChangesBoot(from, to config.Content) bool
 }
@@ -375,7 +376,8 @@ func (d *Daemon) giveUp(ctx context.Context, n *corev1.Node, name string, reason
 	return written, time.Nanosecond, err
 }
 
-// obstacle is a reason not to update the host yet: it differs from its config, cannot be compared with it, or its init system does not answer.
+// obstacle is a reason not to update the host yet: it differs from its config, cannot be compared with it, or its init system does not answer or
+// refuses an action.
 type obstacle string
 
 func (o obstacle) Error() string { return string(o) }
@@ -405,7 +407,14 @@ func (d *Daemon) decide(ctx context.Context, current host.Config, content config
 	if err != nil {
 		return decision, obstacle(err.Error())
 	}
-	return disruption.Decide(config.Difference(own, content), policies), nil
+	decision = disruption.Decide(config.Difference(own, content), policies)
+	switch refusal, err := d.machine.Refusal(ctx, content, decision.Actions); {
+	case err != nil:
+		return decision, obstacle(err.Error())
+	case refusal != "":
+		return decision, obstacle(refusal)
+	}
+	return decision, nil
 }
 
 func (d *Daemon) apply(ctx context.Context, name string, content config.Content, actions []disruption.Action) error {

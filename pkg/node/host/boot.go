@@ -49,7 +49,7 @@ func (c Change) NeedsReboot() bool {
 func (c Change) needsActions(boot string) bool {
 	switch {
 	case c.Phase == Undone:
-		return !c.NeedsReboot() || c.Boot == boot
+		return c.Boot == boot // a boot since then has used the restored files
 	case c.NeedsReboot():
 		return c.Boot != boot
 	}

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,6 +39,8 @@ type Init interface {
 	HasUnit(ctx context.Context, unit string) (bool, error)
 	// HasFailed reports whether a unit has failed.
 	HasFailed(ctx context.Context, unit string) (bool, error)
+	// CanReload reports whether a unit runs and can reload its configuration.
+	CanReload(ctx context.Context, unit string) (bool, error)
 	// ReloadUnitFiles makes the init system read the files of all units again.
 	ReloadUnitFiles(ctx context.Context) error
 	// Restart restarts a unit, and Reload makes it reload its configuration. Both wait for the result.
@@ -113,6 +116,31 @@ func (m *Machine) LacksUnit(ctx context.Context, unit string) (bool, error) {
 	}
 	has, err := m.init.HasUnit(ctx, unit)
 	return !has && err == nil, err
+}
+
+// Refusal returns why the init system would refuse one of the actions, with the remedy; empty if it accepts all. Such an action fails in the undo, too,
+// so the change must not begin. Units that the content defines may differ after the change, so Refusal ignores them. A folder refuses nothing.
+func (m *Machine) Refusal(ctx context.Context, content config.Content, actions []disruption.Action) (string, error) {
+	if m.init == nil {
+		return "", nil
+	}
+	for _, action := range actions {
+		var unit string
+		accepts, problem := m.init.HasUnit, "does not exist"
+		switch {
+		case action.Reload != nil:
+			unit, accepts, problem = string(action.Reload.ServiceName), m.init.CanReload, "does not run or cannot be reloaded"
+		case action.Restart != nil:
+			unit = string(action.Restart.ServiceName)
+		}
+		if unit == "" || slices.ContainsFunc(content.Units, func(u config.Unit) bool { return u.Name == unit }) {
+			continue
+		}
+		if ok, err := accepts(ctx, unit); !ok || err != nil {
+			return fmt.Sprintf("%s of unit %s would fail on this node: the unit %s. Change the node disruption policy", action.Type, unit, problem), err
+		}
+	}
+	return "", nil
 }
 
 // FailedUnit returns a unit that has failed and that the change has created, changed or enabled; empty if there is none.

@@ -70,6 +70,7 @@ func play(t *testing.T) *testMachine {
 		}
 		return nil
 	}
+	p.Reloadable = func(unit string) bool { return unit == "reloadable.service" }
 	p.Unit = func(unit string) (exists, hasFailed bool, err error) {
 		assert.NotContains(t, unit, "@.", "systemd rejects the name of a template")
 		return unit == "a.service", strings.HasPrefix(unit, "failed"), nil
@@ -179,6 +180,44 @@ func TestServiceThatStaysBrokenLeavesTheChangePending(t *testing.T) {
 	assert.Equal(t, before, p.inUse)
 	_, pending := p.pending()
 	assert.False(t, pending)
+}
+
+func TestBootAfterTheUndoReplacesItsActions(t *testing.T) {
+	p := play(t)
+	p.fails = func(string) error { return errors.New("exit code 1") }
+	m, _ := p.open(tree.Options{})
+	require.ErrorIs(t, m.Apply(t.Context(), "new", content, services), host.ErrNotUndone)
+	p.boot()
+	require.NoError(t, m.Undo(t.Context()))
+	_, pending := p.pending()
+	assert.False(t, pending)
+}
+
+func TestActionsThatTheInitSystemRefusesAreNamed(t *testing.T) {
+	m, _ := play(t).open(tree.Options{})
+	reloaded := func(unit string) []disruption.Action {
+		return []disruption.Action{{Type: operatorv1.ReloadStatusAction, Reload: &operatorv1.ReloadService{ServiceName: operatorv1.NodeDisruptionPolicyServiceName(unit)}}}
+	}
+	restarted := func(unit string) []disruption.Action {
+		return []disruption.Action{{Type: operatorv1.RestartStatusAction, Restart: &operatorv1.RestartService{ServiceName: operatorv1.NodeDisruptionPolicyServiceName(unit)}}}
+	}
+	own := config.Content{Units: []config.Unit{{Name: "own.service"}}}
+	for _, tt := range []struct {
+		actions []disruption.Action
+		want    string
+	}{
+		{reboot, ""},
+		{reloaded("reloadable.service"), ""},
+		{reloaded("own.service"), ""},
+		{reloaded("a.service"), "Reload of unit a.service would fail on this node: the unit does not run or cannot be reloaded. Change the node disruption policy"},
+		{restarted("a.service"), ""},
+		{restarted("own.service"), ""},
+		{restarted("b.service"), "Restart of unit b.service would fail on this node: the unit does not exist. Change the node disruption policy"},
+	} {
+		refusal, err := m.Refusal(t.Context(), own, tt.actions)
+		require.NoError(t, err)
+		assert.Equal(t, tt.want, refusal)
+	}
 }
 
 // TestEndOfTheProcessDoesNotUndoTheChange ends the process during an action. The next process repeats the actions.

@@ -36,26 +36,36 @@ func New(socket string) *Manager { return &Manager{socket} }
 
 // HasUnit reports whether systemd finds the file of a unit. A masked unit has none.
 func (m *Manager) HasUnit(ctx context.Context, unit string) (bool, error) {
-	state, err := m.property(ctx, unit, "LoadState")
+	state, err := property[string](ctx, m, unit, "LoadState")
 	return err == nil && state != "not-found" && state != "masked", err
 }
 
 // HasFailed reports whether a unit has failed. A unit that starts or restarts has not.
 func (m *Manager) HasFailed(ctx context.Context, unit string) (bool, error) {
-	state, err := m.property(ctx, unit, "ActiveState")
+	state, err := property[string](ctx, m, unit, "ActiveState")
 	return state == "failed", err
 }
 
-func (m *Manager) property(ctx context.Context, unit, name string) (value string, err error) {
+// CanReload reports whether a unit runs and has a command that reloads its configuration.
+func (m *Manager) CanReload(ctx context.Context, unit string) (bool, error) {
+	can, err := property[bool](ctx, m, unit, "CanReload")
+	if !can || err != nil {
+		return false, err
+	}
+	state, err := property[string](ctx, m, unit, "ActiveState")
+	return state == "active", err
+}
+
+func property[T any](ctx context.Context, m *Manager, unit, name string) (value T, err error) {
 	err = m.call(ctx, func(c *dbus.Conn, _ <-chan struct{}) error {
 		property, err := c.GetUnitPropertyContext(ctx, unit, name)
 		if err == nil {
-			value, _ = property.Value.Value().(string)
+			value, _ = property.Value.Value().(T)
 		}
 		return err
 	})
 	if err != nil {
-		return "", fmt.Errorf("finding unit %s: %w", unit, err)
+		return value, fmt.Errorf("finding unit %s: %w", unit, err)
 	}
 	return value, nil
 }

@@ -59,6 +59,15 @@ func TestHasFailedReadsTheActiveState(t *testing.T) {
 	assert.True(t, has)
 }
 
+func TestOnlyARunningUnitCanReload(t *testing.T) {
+	m, _ := play(t, played.Options{Units: map[string]string{"a.service": "reloadable", "b.service": "loaded", "c.service": "failed"}})
+	for unit, want := range map[string]bool{"a.service": true, "b.service": false, "c.service": false, "d.service": false} {
+		can, err := m.CanReload(t.Context(), unit)
+		require.NoError(t, err)
+		assert.Equal(t, want, can, unit)
+	}
+}
+
 func TestJobEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	m, _ := play(t, played.Options{Job: func(string, []string) string { cancel(); return "" }})
