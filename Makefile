@@ -135,12 +135,13 @@ failures = [ $$failed -eq 0 ] || { echo 'what failed:'; hack/failed.sh $(RESULTS
 packages:
 	@hack/packages.sh $(PKG)
 
+# -short skips every test of some packages.
 .PHONY: check
 check: packages jq crds golangci-lint ## Check the format, vet, and run the tests that need no control plane, for each edit (PKG=)
 	@packages="$(or $(PKG),$(PACKAGES))"; folders=$$(go list -f '{{.Dir}}' $(or $(PKG),./...)); mapfile -t folders <<<"$$folders"; echo 'checking the format, then go vet, then the tests'; \
 	  $(GOLANGCI_LINT) fmt --diff "$${folders[@]}" || { echo 'run make format' >&2; exit 1; }; \
 	  go vet $(or $(PKG),./...); \
-	  $(GOTESTSUM) --format standard-quiet --hide-summary skipped --jsonfile .cache/check.json --post-run-command 'hack/ran.sh .cache/check.json' -- -short -vet=off $$packages $(TESTFLAGS)
+	  $(GOTESTSUM) --format standard-quiet --hide-summary skipped --jsonfile .cache/check.json --post-run-command 'hack/ran.sh --skipped .cache/check.json' -- -short -vet=off $$packages $(TESTFLAGS)
 
 # Without jq, the lists of the slowest and of the failed tests are missing, and tests of the documentation and of scripts fail.
 .PHONY: jq

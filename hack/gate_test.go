@@ -119,15 +119,15 @@ func TestFlakesStopsIfNoTestRan(t *testing.T) {
 func TestRanRequiresATest(t *testing.T) {
 	for _, tt := range []struct {
 		name, results, want string
-		code                int
+		code, skipped       int // without and with --skipped
 	}{
-		{"a test that passed", `{"Action":"pass","Package":"p","Test":"TestA"}`, "", 0},
-		{"a test that failed", `{"Action":"fail","Package":"p","Test":"TestA"}`, "", 0},
-		{"no test", `{"Action":"pass","Package":"p"}`, "no test ran", 1},
-		{"a skipped test", `{"Action":"skip","Package":"p","Test":"TestA"}`, "no test ran", 1},
-		{"a package that does not compile", `{"Action":"fail","Package":"p"}`, "", 1},
-		{"a killed run", `{"Action":"pass","Package":"p"}` + "\n" + `{"Action":"pa`, "no test ran", 1},
-		{"no results", "", "no test ran", 1},
+		{"a test that passed", `{"Action":"pass","Package":"p","Test":"TestA"}`, "", 0, 0},
+		{"a test that failed", `{"Action":"fail","Package":"p","Test":"TestA"}`, "", 0, 0},
+		{"no test", `{"Action":"pass","Package":"p"}`, "no test ran", 1, 1},
+		{"a skipped test", `{"Action":"skip","Package":"p","Test":"TestA"}`, "no test ran", 1, 0},
+		{"a package that does not compile", `{"Action":"fail","Package":"p"}`, "", 1, 1},
+		{"a killed run", `{"Action":"pass","Package":"p"}` + "\n" + `{"Action":"pa`, "no test ran", 1, 1},
+		{"no results", "", "no test ran", 1, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "results.json")
@@ -138,6 +138,9 @@ func TestRanRequiresATest(t *testing.T) {
 			output, _ := run.CombinedOutput() // its exit code is compared below
 			assert.Equal(t, tt.code, run.ProcessState.ExitCode(), "%s", output)
 			assert.Equal(t, tt.want != "", strings.HasPrefix(string(output), "no test ran: "), "%s", output)
+			run = exec.CommandContext(t.Context(), "./ran.sh", "--skipped", file)
+			output, _ = run.CombinedOutput() // its exit code is compared below
+			assert.Equal(t, tt.skipped, run.ProcessState.ExitCode(), "%s", output)
 		})
 	}
 }

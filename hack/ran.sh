@@ -1,11 +1,16 @@
 #!/usr/bin/env bash
 # Fails if no test passed or failed, and says so unless a package failed, whose error go test shows. Its arguments are files with the
-# output of `go test -json`.
+# output of `go test -json`. With --skipped before them, a skipped test suffices.
 set -euo pipefail
+results='"pass", "fail"'
+if [ "${1:-}" = --skipped ]; then
+  results+=', "skip"'
+  shift
+fi
 
 # A killed run ends with a part of a line. Without a file, no test ran.
-events=$({ cat "$@" 2>/dev/null || true; } | jq -R 'fromjson? | select(.Action == "pass" or .Action == "fail")' | jq --slurp -r '
+ran=$({ cat "$@" 2>/dev/null || true; } | jq -R "fromjson? | select(.Action == ($results))" | jq --slurp -r '
   if any(.Test) then "tests" elif any(.Action == "fail") then "a failed package" else "" end')
-if [ "$events" = tests ]; then exit; fi
-if [ -z "$events" ]; then echo 'no test ran: PKG or TESTFLAGS selects none, or all were skipped' >&2; fi
+if [ "$ran" = tests ]; then exit; fi
+if [ -z "$ran" ]; then echo 'no test ran: PKG or TESTFLAGS selects none, or all were skipped' >&2; fi
 exit 1

@@ -3,17 +3,25 @@ package cli_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"testing/fstest"
+	"time"
 
+	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -22,6 +30,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/cli"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/test/fixture"
+	"github.com/cluster-version/cvo/test/fixture/authority"
 )
 
 // awaited is a writer that closes found when it has received a text.
@@ -135,6 +144,96 @@ func TestDeadRegistryIsNoFailedVerification(t *testing.T) {
 				assert.Equal(t, command.ExitFailed, command.ExitCode(err))
 				require.ErrorContains(t, err, "reading the signatures of "+image+": "+tt.remedy)
 				assert.NotContains(t, err.Error(), "unable to verify")
+			})
+		}
+	}
+}
+
+// TestInaccessibleRegistryIsNoFailedVerification has registries that require credentials, or whose certificates are not valid.
+func TestInaccessibleRegistryIsNoFailedVerification(t *testing.T) {
+	ca, err := authority.New("authority of the registry")
+	require.NoError(t, err)
+	trusted := filepath.Join(t.TempDir(), "ca.crt")
+	require.NoError(t, os.WriteFile(trusted, ca.Certificate, 0o600))
+	credentials := func(host, user string) string {
+		file := filepath.Join(t.TempDir(), "config.json")
+		require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `{"auths": {%q: {"username": %q, "password": "secret"}}}`, host, user), 0o600))
+		return file
+	}
+	images := registry.New(registry.WithReferrersSupport(true), registry.Logger(log.New(io.Discard, "", 0)))
+	serve := func(template x509.Certificate, handler http.Handler) string {
+		certificate, err := ca.Sign(template)
+		require.NoError(t, err)
+		server := httptest.NewUnstartedServer(handler)
+		server.Config.ErrorLog = log.New(io.Discard, "", 0) // failing handshakes are expected
+		server.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}
+		server.StartTLS()
+		t.Cleanup(server.Close)
+		return server.Listener.Addr().String()
+	}
+	here := x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	expired := here
+	expired.NotAfter = time.Now().Add(-time.Minute)
+	private := serve(here, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		switch user, _, _ := req.BasicAuth(); {
+		case user == "alice" && req.URL.Path == "/v2/":
+		case user == "alice":
+			w.WriteHeader(http.StatusForbidden)
+		default:
+			w.Header().Set("WWW-Authenticate", `Basic realm="images"`)
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+	}))
+	open := serve(here, images)
+	outdated := serve(expired, images)
+	other := serve(x509.Certificate{DNSNames: []string{"registry.example"}}, images)
+	keys := filepath.Join(t.TempDir(), "keys")
+	run := func(args ...string) (string, error) {
+		var errs bytes.Buffer
+		cmd := cli.New(command.Silent())
+		cmd.SetArgs(args)
+		executed, err := cmd.ExecuteContextC(t.Context())
+		cli.PrintError(&errs, executed, err)
+		return errs.String(), err
+	}
+	_, err = run("release", "keygen", "--out", keys)
+	require.NoError(t, err)
+	trust := filepath.Join(keys, "trust.yaml")
+	for _, tt := range []struct {
+		name, host, want, flag string
+		args                   []string
+	}{
+		{
+			"missing credentials", private, "unauthorized: registry " + private + " refuses access to platform/release: no credentials for " + private + " were found: add some", "; use --registry-config FILE\n",
+			[]string{"--certificate-authority", trusted},
+		},
+		{
+			"invalid credentials", private, "unauthorized: registry " + private + ` refuses access to platform/release: it does not accept the credentials of "carol": check the entry`, "; use --registry-config FILE\n",
+			[]string{"--certificate-authority", trusted, "--registry-config", credentials(private, "carol")},
+		},
+		{
+			"an account without access", private, "unauthorized: registry " + private + " accepts the credentials but denies access to platform/release: grant the account access", "; use --registry-config FILE\n",
+			[]string{"--certificate-authority", trusted, "--registry-config", credentials(private, "alice")},
+		},
+		{"an unknown authority", open, "the certificate of " + open + " is not signed by a trusted authority: add that authority", "; use --certificate-authority FILE\n", nil},
+		{"an expired certificate", outdated, "the certificate of " + outdated + " is not valid: renew it, and check the clocks", "\n", []string{"--certificate-authority", trusted}},
+		{"a certificate for another name", other, "the certificate of " + other + " is not valid for this host name: use one of", "\n", []string{"--certificate-authority", trusted}},
+	} {
+		image := tt.host + "/platform/release@sha256:" + strings.Repeat("a", 64)
+		for _, args := range [][]string{
+			{"release", "verify", image},
+			{"release", "info", image},
+			{"release", "mirror", image, "--to", t.TempDir()},
+			{"release", "extract", image, "--to", t.TempDir()},
+			{"release", "diff", image, image},
+		} {
+			t.Run("it reports "+tt.name+" to "+args[1], func(t *testing.T) {
+				text, err := run(append(append(args, "--trust", trust), tt.args...)...)
+				assert.Equal(t, command.ExitFailed, command.ExitCode(err))
+				assert.Contains(t, text, "reading the signatures of "+image+": "+tt.want)
+				assert.Equal(t, tt.flag != "\n", strings.Contains(text, "; use --"))
+				assert.True(t, strings.HasSuffix(text, tt.flag), text)
+				assert.NotContains(t, text, "unable to verify")
 			})
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply/inject"
 	enginecluster "github.com/cluster-version/cvo/pkg/engine/cluster"
 	"github.com/cluster-version/cvo/pkg/inclusion"
@@ -102,7 +103,8 @@ func (r Request) Prepare(ctx context.Context, clk clock.Clock, cfg *rest.Config,
 	}
 	if !r.NoOperator {
 		if r.PodNetwork && there.Network() {
-			return nil, &target.Refusal{Err: errors.New("the operator was installed with --bring-your-own-network and would revert the change of its network: remove it with 'cvo uninstall', which keeps the platform, and install it again")}
+			return nil, &target.Refusal{Err: fmt.Errorf("the operator was installed with --bring-your-own-network and would revert the change of its network: "+
+				"remove it with 'cvo uninstall%s', which keeps the platform, and install it again", api.PlaceFlags(r.Settings.Namespace, r.Settings.Name))}
 		}
 		r.OwnNetwork = r.OwnNetwork || there.Network()
 		r.Settings.ExistingPullSecret = there.PullSecret

@@ -57,9 +57,9 @@ type UnverifiedError struct {
 	Answers    []Answer
 	// Absent is the registry's answer if it lacks the image; otherwise nil.
 	Absent error
-	// Unreached is the error of the image's registry if it did not respond and only signatures attached to the image are missing, so that
-	// nothing is known about them; otherwise nil.
-	Unreached error
+	// Inaccessible is the error of the image's registry if it gave no access to its content and only signatures attached to the image are
+	// missing, so that nothing is known about them; otherwise nil.
+	Inaccessible error
 	// Cause is the caller's reason for ending the search early; nil if the search was complete.
 	Cause error
 }

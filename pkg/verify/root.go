@@ -140,8 +140,8 @@ type answer struct {
 	// dropped counts the remarks beyond the limit. end is the last remark, which follows that count.
 	dropped int
 	end     string
-	// unreached is the error of the image's registry if it did not respond; otherwise nil.
-	unreached error
+	// inaccessible is the error of the image's registry if it gave no access to its content; otherwise nil.
+	inaccessible error
 }
 
 func (a *answer) add(s string) {

@@ -193,8 +193,8 @@ func (t *tally) refusal(digest release.Digest, policy string, cause error) *Unve
 		}
 	}
 	for _, a := range t.answers {
-		if a.unreached != nil && !slices.ContainsFunc(e.Missing, func(m MissingRoot) bool { return m.Method != MethodSigstore }) {
-			e.Unreached = a.unreached
+		if a.inaccessible != nil && !slices.ContainsFunc(e.Missing, func(m MissingRoot) bool { return m.Method != MethodSigstore }) {
+			e.Inaccessible = a.inaccessible
 		}
 		e.Answers = append(e.Answers, Answer{Store: a.place, Remarks: a.all()})
 	}

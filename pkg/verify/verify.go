@@ -170,14 +170,6 @@ func (v *Verifier) Verify(ctx context.Context, image release.Image) ([]release.E
 	return nil, refusal
 }
 
-// timeoutError is the text of a timeout. Package failure recognizes it as one, and then names the registry.
-type timeoutError string
-
-func (e timeoutError) Error() string { return string(e) }
-
-// Is implements the interface of errors.Is.
-func (e timeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
-
 // absent returns the registry's answer if it lacks the image. Without an answer, the result is nil.
 func (v *Verifier) absent(ctx context.Context, image release.Image) error {
 	ctx, cancel := context.WithTimeout(ctx, v.timeout)
@@ -190,7 +182,7 @@ func (v *Verifier) absent(ctx context.Context, image release.Image) error {
 
 // searchAll searches the local places in order, and then the other places, until the policy is satisfied.
 func (v *Verifier) searchAll(ctx context.Context, image release.Image, t *tally) {
-	ctx, cancel := context.WithTimeoutCause(ctx, v.total, timeoutError(fmt.Sprintf("no answer within %s in total", v.total)))
+	ctx, cancel := context.WithTimeoutCause(ctx, v.total, fmt.Errorf("no answer within %s in total", v.total))
 	defer cancel()
 	for _, p := range v.local {
 		t.add(v.search(ctx, p, image, t))
@@ -226,17 +218,17 @@ func (v *Verifier) searchRemote(ctx context.Context, image release.Image, t *tal
 // search examines the signatures in one place until none are left or no root needs more signatures of this method.
 func (v *Verifier) search(ctx context.Context, p place, image release.Image, t *tally) answer {
 	a := answer{place: p.name}
-	ctx, cancel := context.WithTimeoutCause(ctx, v.timeout, timeoutError(fmt.Sprintf("no answer within %s", v.timeout)))
+	ctx, cancel := context.WithTimeoutCause(ctx, v.timeout, fmt.Errorf("no answer within %s", v.timeout))
 	defer cancel()
 	seen, noise := 0, 0
 	for c, err := range p.candidates(ctx, image) {
-		if unreached, ok := errors.AsType[*failure.UnreachedError](err); ok && p.method == MethodSigstore {
-			a.unreached = unreached
+		if inaccessible, ok := errors.AsType[*failure.AccessError](err); ok && p.method == MethodSigstore {
+			a.inaccessible = inaccessible
 		}
 		if ctx.Err() != nil {
 			a.end = context.Cause(ctx).Error()
-			if a.unreached != nil {
-				a.end = remark(a.unreached) // it names the registry
+			if a.inaccessible != nil {
+				a.end = remark(a.inaccessible) // it names the registry
 			}
 			break
 		}

@@ -39,7 +39,7 @@ func (o *options) overview(ctx context.Context, streams command.Streams) error {
 	if err != nil {
 		return err
 	}
-	leader.Warn(streams.Err, insight.DeletionInsights(cv))
+	leader.Warn(streams.Err, insight.DeletionInsights(cv, cluster.OperatorDeployment().Namespace))
 	if cfg, err := o.cluster.Config(); err == nil {
 		leader.WarnVacant(ctx, streams.Err, cfg, cluster.OperatorDeployment().Namespace, o.cluster.Name)
 	}

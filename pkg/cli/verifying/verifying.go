@@ -64,22 +64,22 @@ func Signed(ctx context.Context, streams command.Streams, verifier signatureVeri
 	return nil
 }
 
-// Refusal returns the error of a command whose verification of an image failed: a refusal, except if the image's registry did not respond.
+// Refusal returns the error of a command whose verification of an image failed: a refusal, except if the image's registry is inaccessible.
 func Refusal(img release.Image, err error) error {
 	refused, _ := errors.AsType[*verify.UnverifiedError](err)
 	switch {
-	case IsUnreached(err):
-		return fmt.Errorf("reading the signatures of %s: %w", img.ByDigest(), refused.Unreached)
+	case IsInaccessible(err):
+		return fmt.Errorf("reading the signatures of %s: %w", img.ByDigest(), refused.Inaccessible)
 	case errors.Is(err, verify.ErrUnverified):
 		return &command.RefusedError{Err: err}
 	}
 	return err
 }
 
-// IsUnreached reports whether a verification failed only because the image's registry did not respond.
-func IsUnreached(err error) bool {
+// IsInaccessible reports whether a verification failed only because the image's registry gave no access to the signatures.
+func IsInaccessible(err error) bool {
 	refused, ok := errors.AsType[*verify.UnverifiedError](err)
-	return ok && refused.Unreached != nil
+	return ok && refused.Inaccessible != nil
 }
 
 // PrintSigners prints the signers of an image. A bare key has no other identity.

@@ -48,82 +48,88 @@ func Explain(doing string, ref name.Reference, err error) error {
 func explain(ref name.Reference, err error) error {
 	err = redirect.ShowAddresses(err)
 	host, repository := ref.Context().RegistryStr(), ref.Context().RepositoryStr()
+	inaccessible := func(format string, args ...any) error {
+		return &AccessError{Explanation: fmt.Sprintf(format, args...), Err: err}
+	}
+	// The library tries plain HTTP after a certificate error, for some hosts. The certificate is the reason.
+	var authority x509.UnknownAuthorityError
+	var hostname x509.HostnameError
+	var certificate *tls.CertificateVerificationError
+	switch {
+	case errors.As(err, &authority):
+		return inaccessible("the certificate of %s is not signed by a trusted authority: add that authority to the trusted certificates", host)
+	case errors.As(err, &hostname):
+		return inaccessible("the certificate of %s is not valid for this host name: use one of the certificate's names in the pullspec", host)
+	case errors.As(err, &certificate):
+		return inaccessible("the certificate of %s is not valid: renew it, and check the clocks of the registry and of this machine", host)
+	}
 	if status, ok := errors.AsType[*transport.Error](err); ok {
 		switch status.StatusCode {
 		case http.StatusUnauthorized:
-			return fmt.Errorf("%w: registry %s refuses access to %s: %s: %w", ErrUnauthorized, host, repository, unauthorized(host, status.Request), err)
+			return &AccessError{kind: ErrUnauthorized, Err: err, Explanation: fmt.Sprintf("%v: registry %s refuses access to %s: %s",
+				ErrUnauthorized, host, repository, unauthorized(host, status.Request))}
 		case http.StatusForbidden:
-			return fmt.Errorf("%w: registry %s accepts the credentials but denies access to %s: grant the account access, or use another account: %w",
-				ErrUnauthorized, host, repository, err)
+			return &AccessError{kind: ErrUnauthorized, Err: err, Explanation: fmt.Sprintf(
+				"%v: registry %s accepts the credentials but denies access to %s: grant the account access, or use another account", ErrUnauthorized, host, repository)}
 		case http.StatusNotFound:
 			return fmt.Errorf("%w: registry %s has no %s in %s: check the pullspec, or mirror the image to this registry: %w",
 				ErrNotFound, host, ref.Identifier(), repository, err)
 		case http.StatusTooManyRequests:
-			return fmt.Errorf("registry %s is limiting this client's request rate: wait, use a mirror, or send fewer requests at once: %w", host, err)
+			return inaccessible("registry %s is limiting this client's request rate: wait, use a mirror, or send fewer requests at once", host)
 		}
 		if status.StatusCode >= http.StatusInternalServerError {
-			return &UnreachedError{Explanation: fmt.Sprintf("registry %s, or a proxy in front of it, reports a server error: check its log, or add a mirror", host), Err: err}
+			return inaccessible("registry %s, or a proxy in front of it, reports a server error: check its log, or add a mirror", host)
 		}
 		return err
 	}
-	var authority x509.UnknownAuthorityError
-	var hostname x509.HostnameError
 	var dns *net.DNSError
-	switch {
-	case errors.As(err, &authority):
-		return fmt.Errorf("the certificate of %s is not signed by a trusted authority: add that authority to the trusted certificates: %w", host, err)
-	case errors.As(err, &hostname):
-		return fmt.Errorf("the certificate of %s is not valid for this host name: use one of the certificate's names in the pullspec: %w", host, err)
-	case errors.Is(err, ErrWithoutTLS):
-		return fmt.Errorf("add %s to the insecure registries, or give it a certificate: %w", host, err)
-	case errors.Is(err, ErrPlainCredentials):
-		return fmt.Errorf("serve %s over HTTPS, or remove its credentials: %w", host, err)
-	case errors.As(err, &dns) && dns.IsNotFound:
-		return &UnreachedError{Explanation: fmt.Sprintf("cannot resolve host %s (DNS): check the pullspec, the name server and the proxy", dns.Name), Err: err}
-	}
-	return unreached(host, err)
-}
-
-// UnreachedError means that a registry, or a proxy in front of it, gave no usable response.
-type UnreachedError struct {
-	// Explanation names the registry, the problem and the remedy.
-	Explanation string
-	Err         error
-}
-
-func (e *UnreachedError) Error() string { return e.Explanation + ": " + e.Err.Error() }
-
-// Unwrap returns the cause.
-func (e *UnreachedError) Unwrap() error { return e.Err }
-
-// unreached adds a remedy to an error that prevented all communication with a registry.
-func unreached(host string, err error) error {
 	var connection *net.OpError
 	var request *url.Error
 	var waited net.Error
-	explanation := ""
 	switch {
+	case errors.Is(err, ErrWithoutTLS):
+		return inaccessible("add %s to the insecure registries, or give it a certificate", host)
+	case errors.Is(err, ErrPlainCredentials):
+		return inaccessible("serve %s over HTTPS, or remove its credentials", host)
+	case errors.As(err, &dns) && dns.IsNotFound:
+		return inaccessible("cannot resolve host %s (DNS): check the pullspec, the name server and the proxy", dns.Name)
 	case errors.Is(err, context.Canceled):
 		return err // canceled by the caller
 	case errors.As(err, &connection) && connection.Op == "proxyconnect":
-		explanation = "the proxy for registry %s cannot be reached: check the proxy's address, or exclude the registry from the proxy"
+		return inaccessible("the proxy for registry %s cannot be reached: check the proxy's address, or exclude the registry from the proxy", host)
 	case errors.As(err, &connection) && connection.Op == "dial":
-		explanation = "registry %s cannot be reached: check that it is running, that its address is correct and that no firewall or proxy blocks it, or add a mirror"
+		return inaccessible("registry %s cannot be reached: check that it is running, that its address is correct and that no firewall or proxy blocks it, or add a mirror", host)
 	case errors.Is(err, ErrStalled), errors.Is(err, context.DeadlineExceeded), errors.As(err, &waited) && waited.Timeout():
-		explanation = "registry %s does not respond in time: check the load of the registry and the network, or add a mirror"
+		return inaccessible("registry %s does not respond in time: check the load of the registry and the network, or add a mirror", host)
 	case errors.Is(err, syscall.ECONNRESET), errors.As(err, &request) && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)):
-		explanation = "registry %s, or a proxy in front of it, closes the connection without a response: check its log, or add a mirror"
-	default:
-		return err
+		return inaccessible("registry %s, or a proxy in front of it, closes the connection without a response: check its log, or add a mirror", host)
 	}
-	return &UnreachedError{Explanation: strings.Replace(explanation, "%s", host, 1), Err: err}
+	return err
 }
 
+// AccessError means that a registry, or a proxy in front of it, gave no access to its content: it does not respond, refuses the
+// credentials, or has an invalid certificate.
+type AccessError struct {
+	// Explanation names the registry, the problem and the remedy.
+	Explanation string
+	Err         error
+	// kind is ErrUnauthorized or nil.
+	kind error
+}
+
+func (e *AccessError) Error() string { return e.Explanation + ": " + e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *AccessError) Unwrap() error { return e.Err }
+
+// Is implements the interface of errors.Is.
+func (e *AccessError) Is(target error) bool { return e.kind != nil && target == e.kind }
+
 // StableText returns the text of a network error without the connection's local port, so that repeated failures read the same. It keeps
-// the explanation of an unreachable registry.
+// the explanation of an AccessError.
 func StableText(err error) string {
-	if unreached, ok := errors.AsType[*UnreachedError](err); ok {
-		return unreached.Explanation + ": " + StableText(unreached.Err)
+	if inaccessible, ok := errors.AsType[*AccessError](err); ok {
+		return inaccessible.Explanation + ": " + StableText(inaccessible.Err)
 	}
 	if request, ok := errors.AsType[*url.Error](err); ok {
 		err = request.Err

@@ -49,6 +49,6 @@ func TestStableTextHasNoLocalPort(t *testing.T) {
 	connection := &net.OpError{
 		Op: "read", Net: "tcp", Source: &net.TCPAddr{Port: 40001}, Addr: &net.TCPAddr{Port: 443}, Err: syscall.ECONNRESET,
 	}
-	err := &failure.UnreachedError{Explanation: "registry a.example cannot be reached", Err: &url.Error{Op: "Get", URL: "https://a.example", Err: connection}}
+	err := &failure.AccessError{Explanation: "registry a.example cannot be reached", Err: &url.Error{Op: "Get", URL: "https://a.example", Err: connection}}
 	assert.Equal(t, "registry a.example cannot be reached: read tcp: connection reset by peer", failure.StableText(err))
 }

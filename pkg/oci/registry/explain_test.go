@@ -43,8 +43,8 @@ func TestUnreachableRegistryIsExplained(t *testing.T) {
 				_, err = remote.Get(ref, append(access.Remote(), remote.WithContext(t.Context()))...)
 				require.Error(t, err)
 				err = failure.Explain("resolving", ref, err)
-				var unreached *failure.UnreachedError
-				require.ErrorAs(t, err, &unreached)
+				var inaccessible *failure.AccessError
+				require.ErrorAs(t, err, &inaccessible)
 				require.ErrorContains(t, err, "registry "+tt.host)
 				require.ErrorContains(t, err, tt.want)
 				require.NotErrorIs(t, err, failure.ErrNotFound)

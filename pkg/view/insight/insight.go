@@ -122,7 +122,7 @@ func Assess(in Input) (*Assessment, error) {
 	controlPlane, more := assessControlPlane(in)
 	a.ControlPlane = controlPlane
 	if !in.AsOriginal {
-		halts := append(DeletionInsights(in.ClusterVersion), VacancyInsights(in.Leader)...)
+		halts := append(DeletionInsights(in.ClusterVersion, in.Leader.Namespace), VacancyInsights(in.Leader)...)
 		found = append(found, halts...)
 		a.halted = slices.ContainsFunc(halts, func(i Insight) bool { return i.Level >= Error })
 	}

@@ -479,6 +479,8 @@ func TestDeletionOfTheClusterVersionIsAnInsight(t *testing.T) {
 	assert.Contains(t, got, "'cvo uninstall --force' finishes it")
 	in.ClusterVersion.Status.History[0].State = configv1.CompletedUpdate
 	assert.Contains(t, text(t, in, insight.Details{Health: true}), "'cvo uninstall' finishes it")
+	in.ClusterVersion.Name, in.Leader = "main", leader.Record{Namespace: "ops", LeaseName: "main"}
+	assert.Contains(t, text(t, in, insight.Details{Health: true}), "'cvo uninstall --namespace ops --name main' finishes it")
 	in.AsOriginal = true
 	assert.NotContains(t, text(t, in, insight.Details{}), "is being deleted", "oc does not show it")
 }

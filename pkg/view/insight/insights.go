@@ -225,8 +225,9 @@ func VacancyInsights(last leader.Record) []Insight {
 	return []Insight{insight}
 }
 
-// DeletionInsights reports that the ClusterVersion is being deleted, for example by an interrupted uninstall.
-func DeletionInsights(cv *configv1.ClusterVersion) []Insight {
+// DeletionInsights reports that the ClusterVersion is being deleted, for example by an interrupted uninstall. It names the command that
+// finishes the uninstall of the operator in the namespace; empty for the default one.
+func DeletionInsights(cv *configv1.ClusterVersion, namespace string) []Insight {
 	if cv.DeletionTimestamp == nil {
 		return nil
 	}
@@ -234,7 +235,7 @@ func DeletionInsights(cv *configv1.ClusterVersion) []Insight {
 	if len(cv.Finalizers) > 0 {
 		summary += " and waits for its finalizers " + api.FinalizersText(cv.Finalizers)
 	}
-	command := "cvo uninstall"
+	command := "cvo uninstall" + api.PlaceFlags(namespace, cv.Name)
 	if len(cv.Status.History) > 0 && cv.Status.History[0].State == configv1.PartialUpdate {
 		command += " --force"
 	}

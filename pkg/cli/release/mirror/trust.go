@@ -52,7 +52,7 @@ func (m *mirroring) verify(ctx context.Context) error {
 		m.trust.skipped = err
 		fmt.Fprintf(m.streams.Err, "warning: copying without a trusted signature because of --insecure-skip-verification: %v\n", err)
 		return nil
-	case verifying.IsUnreached(err):
+	case verifying.IsInaccessible(err):
 		return fmt.Errorf("nothing was copied: %w", verifying.Refusal(m.image, err))
 	case m.options.trust != "":
 		return &command.RefusedError{Err: fmt.Errorf("nothing was copied: %w", err)}
@@ -111,7 +111,7 @@ func (t *mirrorTrust) coversOnlyIndex(ctx context.Context, r *mirror.Release) (b
 	if refused, ok := errors.AsType[*verify.UnverifiedError](err); ok && refused.IsUnsigned() {
 		return true, nil
 	}
-	if verifying.IsUnreached(err) {
+	if verifying.IsInaccessible(err) {
 		return false, fmt.Errorf("nothing was copied: %w", verifying.Refusal(r.Image, err))
 	}
 	return false, &command.RefusedError{Err: fmt.Errorf(

@@ -146,7 +146,7 @@ func (o *verifyOptions) run(ctx context.Context, streams command.Streams) error 
 	switch {
 	case err != nil && (ctx.Err() != nil || !errors.Is(err, verify.ErrUnverified)):
 		return err
-	case verifying.IsUnreached(err):
+	case verifying.IsInaccessible(err):
 		return verifying.Refusal(img, err)
 	}
 	v.Verified = err == nil

@@ -273,6 +273,9 @@ func (s *Repository) try(ctx context.Context, w request, ask func(place) error) 
 		case err == nil:
 			return nil
 		case errors.Is(ctx.Err(), context.DeadlineExceeded):
+			if !errors.Is(err, context.DeadlineExceeded) { // the caller gave the deadline a cause of its own
+				err = fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
+			}
 			answers[c] = err
 			return s.refusal(w, answers)
 		case ctx.Err() != nil || errors.As(err, &local):
