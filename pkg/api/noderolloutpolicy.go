@@ -60,6 +60,16 @@ type NodeRolloutPolicySpec struct {
 	FailureBudget *intstr.IntOrString `json:"failureBudget,omitempty"`
 	// DependsOn names MachineConfigPools that must be updated before a node of this pool starts.
 	DependsOn []string `json:"dependsOn,omitempty"`
+	// Canary makes some nodes start before the others. Nil is no such node.
+	Canary *NodeCanary `json:"canary,omitempty"`
+}
+
+// NodeCanary limits which nodes start until some have proved that a config works.
+type NodeCanary struct {
+	// Nodes is the number or the percentage of nodes, rounded up, that start first.
+	Nodes intstr.IntOrString `json:"nodes"`
+	// Soak is the time for which that many nodes must run the config before others start.
+	Soak metav1.Duration `json:"soak"`
 }
 
 // UpdateWindow is a time that repeats each week, by the clock of a time zone.
@@ -82,6 +92,15 @@ type NodeRolloutPolicyStatus struct {
 	// RecentDurations are the durations of the latest of these updates in seconds, at most 20, the newest last. Once there are five, they are written
 	// only together with another change.
 	RecentDurations []int32 `json:"recentDurations,omitempty"`
+	// Canary is the config that enough nodes run; nil before.
+	Canary *NodeCanaryStatus `json:"canary,omitempty"`
+}
+
+// NodeCanaryStatus says since when enough nodes run a config.
+type NodeCanaryStatus struct {
+	// Config is the name of the rendered MachineConfig, and Since the time by the clock of the controller.
+	Config string      `json:"config"`
+	Since  metav1.Time `json:"since"`
 }
 
 // NodeRolloutPolicyList is a list of NodeRolloutPolicies.
@@ -109,6 +128,8 @@ func (p *NodeRolloutPolicy) DeepCopy() *NodeRolloutPolicy {
 	next.Spec.ExpectedDuration = copyOf(p.Spec.ExpectedDuration)
 	next.Spec.FailureBudget = copyOf(p.Spec.FailureBudget)
 	next.Spec.DependsOn = slices.Clone(p.Spec.DependsOn)
+	next.Spec.Canary = copyOf(p.Spec.Canary)
+	next.Status.Canary = copyOf(p.Status.Canary)
 	next.Status.Conditions = slices.Clone(p.Status.Conditions)
 	next.Status.NodeDuration = copyOf(p.Status.NodeDuration)
 	next.Status.RecentDurations = slices.Clone(p.Status.RecentDurations)

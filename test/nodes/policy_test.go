@@ -117,6 +117,42 @@ func TestPolicyDecidesWhenNodesStart(t *testing.T) {
 	s.updated(before)
 }
 
+// TestOthersWaitForTheCanary has three nodes that could all start at once.
+func TestOthersWaitForTheCanary(t *testing.T) {
+	s := start(t, "n1", "n2", "n3")
+	s.config("00-worker", nil)
+	before := s.updated("")
+	three := client.RawPatch(types.MergePatchType, []byte(`{"spec": {"maxUnavailable": 3}}`))
+	require.NoError(t, s.client.Patch(t.Context(), &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: api.WorkerPool}}, three))
+	soak := func(d time.Duration) {
+		s.policy(func(spec *api.NodeRolloutPolicySpec) {
+			spec.Canary = &api.NodeCanary{Nodes: intstr.FromInt32(1), Soak: metav1.Duration{Duration: d}}
+		})
+	}
+	soak(time.Hour)
+	s.policyCondition(api.PolicyAccepted, api.ReasonPolicyAccepted)
+	s.config("50-a", map[string]string{"/etc/a": "1"})
+	s.eventually(func(c *assert.CollectT) {
+		p := &mcfgv1.MachineConfigPool{}
+		require.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Name: api.WorkerPool}, p))
+		assert.Contains(c, nodepool.Message(p, nodepool.NodesWaiting), "waits until the canaries of NodeRolloutPolicy worker have run the config for 60m, at ")
+		assert.EqualValues(c, 1, p.Status.UpdatedMachineCount)
+		policy := &api.NodeRolloutPolicy{}
+		require.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Name: api.WorkerPool}, policy))
+		require.NotNil(c, policy.Status.Canary)
+		assert.Equal(c, p.Spec.Configuration.Name, policy.Status.Canary.Config)
+	})
+	isOld := 0
+	for name := range s.hosts {
+		if s.node(name).Annotations[api.DesiredConfigAnnotation] == before {
+			isOld++
+		}
+	}
+	assert.Equal(t, 2, isOld)
+	soak(0)
+	s.updated(before)
+}
+
 // TestFailureBudgetHaltsAPool lets the host of one of three nodes reject a config. The two others keep their config until the failed config is
 // deleted.
 func TestFailureBudgetHaltsAPool(t *testing.T) {

@@ -90,12 +90,19 @@ func (p *Pool) refuseUnstageable(s pool.Staging) {
 // State returns the pool's state that decides with its NodeRolloutPolicy, which is nil if it has none. isRendered reports whether the pool's
 // config is what its MachineConfigs result in. The caller sets Paused and Error.
 func (p *Pool) State(mcp *mcfgv1.MachineConfigPool, nodes []*corev1.Node, isRendered bool, machines map[string]*mcfgv1.MachineConfigNode, rules *api.NodeRolloutPolicy) policy.Pool {
+	started, done := pool.Targeted(mcp, nodes)
 	return policy.Pool{
-		Name: p.Name, Policy: rules,
+		Name: p.Name, Policy: rules, Config: mcp.Spec.Configuration.Name, Started: started, Done: done,
 		Nodes: len(nodes), Failed: pool.Failed(mcp, nodes, machines),
 		Updated:  isRendered && pool.IsUpdated(mcp, nodes),
 		Degraded: len(slices.DeleteFunc(slices.Clone(nodes), func(n *corev1.Node) bool { return !pool.IsDegraded(n) })),
 	}
+}
+
+// Restrict follows the decision of the pool's policy.
+func (p *Pool) Restrict(d policy.Decision) {
+	p.Refuse(d.Refusal)
+	p.Limit, p.Limited = d.Limit, d.Limited
 }
 
 // Refuse refuses the candidates that are not refused for another reason. why is a sentence without subject and period; an empty one refuses none.
@@ -110,7 +117,7 @@ func (p *Pool) Refuse(why string) {
 
 // CanStart reports whether a node may start as far as slots and refusals decide. Budgets and other pools may still prevent it.
 func (p *Pool) CanStart() bool {
-	return p.Used < p.Slots && slices.ContainsFunc(p.Candidates, func(n *corev1.Node) bool { return p.Refused[n.Name] == "" })
+	return p.free() > 0 && slices.ContainsFunc(p.Candidates, func(n *corev1.Node) bool { return p.Refused[n.Name] == "" })
 }
 
 // OtherRelease says why the controller of a release may neither render nor assign configs, as a sentence without subject and period; it returns

@@ -38,6 +38,10 @@ type Pool struct {
 	Refused map[string]string
 	// Unstageable are those of the refused candidates that cannot stage the pool's config, each with the reason. They need an administrator.
 	Unstageable map[string]string
+	// Limit is the number of candidates that may start now, and Limited the reason of the others, as a sentence without subject and period. An empty
+	// Limited means that only slots limit the number.
+	Limit   int
+	Limited string
 	// Leader is the node of the leading controller; empty if it is not known. It is the last of a control-plane pool, so that the controller
 	// moves once.
 	Leader string
@@ -132,8 +136,17 @@ func (r *round) start(l load) {
 	}
 }
 
-func (r *round) plan(p *Pool) Plan {
+// free returns the number of candidates that may start as far as slots and the limit decide.
+func (p *Pool) free() int {
 	free := max(p.Slots-p.Used, 0)
+	if p.Limited != "" {
+		free = min(free, p.Limit)
+	}
+	return free
+}
+
+func (r *round) plan(p *Pool) Plan {
+	free := p.free()
 	if p.UpdatesControlPlane {
 		free = min(free, r.controlPlane)
 	}

@@ -87,6 +87,10 @@ func (r *round) wait(p *Pool, n *corev1.Node, hasSlot bool) Wait {
 		w.Cause, w.refusal = Refused, why
 		return w
 	}
+	if !hasSlot && p.Limited != "" {
+		w.Cause, w.refusal = Refused, p.Limited
+		return w
+	}
 	if !hasSlot {
 		if p.UpdatesControlPlane {
 			w.Cause = ControlPlane

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -26,6 +27,9 @@ type Pool struct {
 	Policy *api.NodeRolloutPolicy
 	// Nodes is the number of the pool's nodes, and Failed the number of those that failed to stage or to apply the pool's config.
 	Nodes, Failed int
+	// Config is the pool's config. Started is the number of the nodes that run it, update to it or failed to, and Done the number of those that run it.
+	Config        string
+	Started, Done int
 	// Updated reports whether all nodes run what the pool's MachineConfigs result in. The others are reasons why that may need an administrator:
 	// the pool is paused, its MachineConfigs cannot be rendered or one of its fields is invalid, or so many of its nodes are degraded.
 	Updated  bool
@@ -40,6 +44,12 @@ type Decision struct {
 	Refusal string
 	// Invalid says which field makes the policy invalid; empty if none does. Halted reports that the failure budget is exhausted, with the reason.
 	Invalid, Halted string
+	// Canary is what the policy's status reports about the canaries; nil if not enough nodes run the config.
+	Canary *api.NodeCanaryStatus
+	// Limit is the number of nodes that may start now, and Limited the reason of the others, as a sentence without subject and period. An empty
+	// Limited means that there is no limit.
+	Limit   int
+	Limited string
 	// Again is the time at which the decision changes; zero if only a change of an object changes it.
 	Again time.Time
 }
@@ -71,6 +81,10 @@ func decide(pools []Pool, p Pool, now time.Time) (d Decision) {
 	if err != nil {
 		d.Invalid = err.Error()
 	}
+	soaked := d.decideCanary(p, now)
+	if soaked.After(now) && (d.Again.IsZero() || soaked.Before(d.Again)) {
+		d.Again = soaked
+	}
 	pending := firstNotUpdated(pools, spec.DependsOn)
 	switch {
 	case d.Invalid != "":
@@ -79,10 +93,33 @@ func decide(pools []Pool, p Pool, now time.Time) (d Decision) {
 		d.Refusal = fmt.Sprintf("waits, because NodeRolloutPolicy %s halted the pool: %s", p.Name, d.Halted)
 	case pending != nil:
 		d.Refusal = fmt.Sprintf("waits for MachineConfigPool %s, on which NodeRolloutPolicy %s depends: %s", pending.Name, p.Name, pending.delay())
+	case soaked.After(now):
+		d.Refusal = fmt.Sprintf("waits until the canaries of NodeRolloutPolicy %s have run the config for %s, at %s",
+			p.Name, duration.HumanDuration(spec.Canary.Soak.Duration), soaked.UTC().Format(time.RFC3339))
 	case start.After(now):
 		d.Refusal = fmt.Sprintf("waits for the next window of NodeRolloutPolicy %s in which it can be done, at %s", p.Name, start.Format(time.RFC3339))
 	}
 	return d
+}
+
+// decideCanary limits the start to the canaries until enough nodes run the config. Then it returns the time at which their soak ends; zero before,
+// and without canaries. A node that failed is a canary, so that no other takes its place.
+func (d *Decision) decideCanary(p Pool, now time.Time) (soaked time.Time) {
+	canary := p.Policy.Spec.Canary
+	if canary == nil {
+		return soaked
+	}
+	if d.Canary = p.Policy.Status.Canary; d.Canary == nil || d.Canary.Config != p.Config {
+		d.Canary = nil
+		canaries := min(scaled(&canary.Nodes, p.Nodes), p.Nodes)
+		if p.Done < canaries {
+			d.Limit = max(canaries-p.Started, 0)
+			d.Limited = fmt.Sprintf("waits for the canaries of NodeRolloutPolicy %s: %d of %d run the config", p.Name, p.Done, canaries)
+			return soaked
+		}
+		d.Canary = &api.NodeCanaryStatus{Config: p.Config, Since: metav1.NewTime(now.UTC().Truncate(time.Second))}
+	}
+	return d.Canary.Since.Add(canary.Soak.Duration)
 }
 
 // next returns the time at which a node may start, now or later, and the time at which that changes. A window that is too short for the measured
@@ -119,6 +156,12 @@ func parse(spec api.NodeRolloutPolicySpec) ([]window, error) {
 	}
 	if d := spec.ExpectedDuration; d != nil && d.Duration <= 0 {
 		return nil, fmt.Errorf("spec.expectedDuration is %s: use a duration such as 45m", d.Duration)
+	}
+	if c := spec.Canary; c != nil && scaled(&c.Nodes, 100) < 1 {
+		return nil, fmt.Errorf("spec.canary.nodes is %s: use a number such as 2 or a percentage such as 3%%", c.Nodes.String())
+	}
+	if c := spec.Canary; c != nil && c.Soak.Duration < 0 {
+		return nil, fmt.Errorf("spec.canary.soak is %s: use a duration such as 30m", c.Soak.Duration)
 	}
 	if b := spec.FailureBudget; b != nil && scaled(b, 100) < 1 {
 		return nil, fmt.Errorf("spec.failureBudget is %s: use a number such as 2 or a percentage such as 3%%", b.String())

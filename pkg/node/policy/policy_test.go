@@ -189,6 +189,44 @@ func TestFailureBudgetHaltsThePool(t *testing.T) {
 	}
 }
 
+func TestCanariesStartFirst(t *testing.T) {
+	t.Parallel()
+	now := at(t, "2026-11-28T10:00:00Z")
+	since := func(config, text string) *api.NodeCanaryStatus {
+		return &api.NodeCanaryStatus{Config: config, Since: metav1.NewTime(at(t, text))}
+	}
+	const soaks = "waits until the canaries of NodeRolloutPolicy worker have run the config for 30m, at 2026-11-28T10:30:00Z"
+	for _, tt := range []struct {
+		name          string
+		nodes         intstr.IntOrString
+		started, done int
+		status        *api.NodeCanaryStatus
+		want          Decision
+	}{
+		{"none has started", intstr.FromInt32(2), 0, 0, nil, Decision{Limit: 2, Limited: "waits for the canaries of NodeRolloutPolicy worker: 0 of 2 run the config"}},
+		{"of another config they are no canaries", intstr.FromString("3%"), 1, 0, since("old", "2026-11-20T10:00:00Z"), Decision{Limit: 2, Limited: "waits for the canaries of NodeRolloutPolicy worker: 0 of 3 run the config"}},
+		{"all have started", intstr.FromInt32(2), 2, 1, nil, Decision{Limited: "waits for the canaries of NodeRolloutPolicy worker: 1 of 2 run the config"}},
+		{"more have started before there was a policy", intstr.FromInt32(2), 5, 1, nil, Decision{Limited: "waits for the canaries of NodeRolloutPolicy worker: 1 of 2 run the config"}},
+		{"all are done", intstr.FromInt32(2), 2, 2, nil, Decision{Canary: since("new", "2026-11-28T10:00:00Z"), Refusal: soaks, Again: at(t, "2026-11-28T10:30:00Z")}},
+		{"they soak", intstr.FromInt32(2), 2, 2, since("new", "2026-11-28T09:40:00Z"), Decision{
+			Canary: since("new", "2026-11-28T09:40:00Z"), Again: at(t, "2026-11-28T10:10:00Z"),
+			Refusal: "waits until the canaries of NodeRolloutPolicy worker have run the config for 30m, at 2026-11-28T10:10:00Z",
+		}},
+		{"they have soaked", intstr.FromInt32(2), 2, 2, since("new", "2026-11-28T09:30:00Z"), Decision{Canary: since("new", "2026-11-28T09:30:00Z")}},
+		{"one fails later", intstr.FromInt32(2), 2, 1, since("new", "2026-11-28T09:30:00Z"), Decision{Canary: since("new", "2026-11-28T09:30:00Z")}},
+		{"the pool is smaller", intstr.FromInt32(200), 100, 100, nil, Decision{Canary: since("new", "2026-11-28T10:00:00Z"), Refusal: soaks, Again: at(t, "2026-11-28T10:30:00Z")}},
+	} {
+		p := &api.NodeRolloutPolicy{Spec: api.NodeRolloutPolicySpec{Canary: &api.NodeCanary{Nodes: tt.nodes, Soak: *minutes(30)}}}
+		p.Name, p.Status.Canary = "worker", tt.status
+		d := Decide([]Pool{{Name: "worker", Policy: p, Nodes: 100, Config: "new", Started: tt.started, Done: tt.done}}, now)[0]
+		assert.Equal(t, tt.want, d, tt.name)
+	}
+	d := decideFor(api.NodeRolloutPolicySpec{Canary: &api.NodeCanary{Nodes: intstr.FromString("x")}}, now)
+	assert.Equal(t, "spec.canary.nodes is x: use a number such as 2 or a percentage such as 3%", d.Invalid)
+	d = decideFor(api.NodeRolloutPolicySpec{Canary: &api.NodeCanary{Nodes: intstr.FromInt32(1), Soak: *minutes(-1)}}, now)
+	assert.Equal(t, "spec.canary.soak is -1m0s: use a duration such as 30m", d.Invalid)
+}
+
 func TestPoolsWaitForThoseTheyDependOn(t *testing.T) {
 	t.Parallel()
 	dependsOn := func(name string, updated bool, on ...string) Pool {

@@ -40,6 +40,20 @@ type StatusOptions struct {
 	Waiting string
 }
 
+// Targeted returns how many nodes run the pool's config, update to it or failed to, and how many of these run it.
+func Targeted(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node) (started, done int) {
+	for _, n := range nodes {
+		if !hasTarget(n, p.Spec.Configuration.Name) {
+			continue
+		}
+		started++
+		if IsDone(n) {
+			done++
+		}
+	}
+	return started, done
+}
+
 // Status returns the status of a pool with these nodes, which must all have reported; none if they are not known. A condition that keeps its status keeps its transition
 // time.
 func Status(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node, o StatusOptions, now time.Time) mcfgv1.MachineConfigPoolStatus {

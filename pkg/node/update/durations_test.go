@@ -81,7 +81,7 @@ func TestDurationsAloneAreRarelyWritten(t *testing.T) {
 	report := func(seconds ...int32) (stored []int32, isWritten bool) {
 		p := m.policies[0].DeepCopy()
 		before := p.ResourceVersion
-		require.NoError(t, r.writePolicy(t.Context(), p, p.Status.NodeDuration, seconds))
+		require.NoError(t, r.writePolicy(t.Context(), p, p.DeepCopy(), seconds))
 		return m.policies[0].Status.RecentDurations, m.policies[0].ResourceVersion != before
 	}
 	for n := range 6 {

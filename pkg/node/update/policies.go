@@ -38,7 +38,7 @@ func (r *pools) restrict(rollouts []*rollout, inputs []plan.Pool, machines map[s
 	for i, d := range policy.Decide(states, now) {
 		o := rollouts[i]
 		o.decision = d
-		inputs[i].Refuse(d.Refusal)
+		inputs[i].Restrict(d)
 		if wait := d.Again.Sub(now); wait > 0 && len(inputs[i].Candidates) > 0 && (o.wait == 0 || wait < o.wait) {
 			o.wait = wait
 		}
@@ -73,7 +73,8 @@ func (r *pools) reportPolicies(ctx context.Context, rollouts []*rollout, policie
 			Message: fmt.Sprintf("MachineConfigPool %s does not exist: give the policy the name of a pool", p.Name),
 		}
 		halted := metav1.Condition{Type: api.PolicyHalted, Status: metav1.ConditionFalse, Reason: api.ReasonPoolNotFound}
-		failures = append(failures, r.writePolicy(ctx, p, p.Status.NodeDuration, p.Status.RecentDurations, accepted, halted))
+		next := p.DeepCopy()
+		failures = append(failures, r.writePolicy(ctx, p, next, p.Status.RecentDurations, accepted, halted))
 	}
 	return errors.Join(failures...)
 }
@@ -88,18 +89,18 @@ func (r *pools) reportPolicy(ctx context.Context, p *api.NodeRolloutPolicy, d po
 	if d.Halted != "" {
 		halted.Status, halted.Reason, halted.Message = metav1.ConditionTrue, api.ReasonFailureBudgetExhausted, d.Halted
 	}
-	duration := p.Status.NodeDuration
+	next := p.DeepCopy()
+	next.Status.Canary = d.Canary
 	if measured := r.durations.of(p.Name); measured > 0 {
-		duration = &metav1.Duration{Duration: measured}
+		next.Status.NodeDuration = &metav1.Duration{Duration: measured}
 	}
-	return r.writePolicy(ctx, p, duration, r.durations.seconds(p.Name), accepted, halted)
+	return r.writePolicy(ctx, p, next, r.durations.seconds(p.Name), accepted, halted)
 }
 
-// writePolicy writes the status of a policy. Another list of durations alone is no reason for a write, unless too few are stored: otherwise each update
+// writePolicy writes the status of a copy of a policy. Another list of durations alone is no reason for a write, unless too few are stored: otherwise each update
 // of a node would cause one.
-func (r *pools) writePolicy(ctx context.Context, p *api.NodeRolloutPolicy, duration *metav1.Duration, seconds []int32, conditions ...metav1.Condition) error {
-	next := p.DeepCopy()
-	next.Status.ObservedGeneration, next.Status.NodeDuration = p.Generation, duration
+func (r *pools) writePolicy(ctx context.Context, p, next *api.NodeRolloutPolicy, seconds []int32, conditions ...metav1.Condition) error {
+	next.Status.ObservedGeneration = p.Generation
 	for _, c := range conditions {
 		c.ObservedGeneration, c.LastTransitionTime = p.Generation, metav1.NewTime(r.clock.Now())
 		meta.SetStatusCondition(&next.Status.Conditions, c)

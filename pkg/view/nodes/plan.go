@@ -183,7 +183,7 @@ func (d *Draft) restrict(policies map[string]*api.NodeRolloutPolicy) {
 		states[i].Paused, states[i].Error = p.Paused, p.Error
 	}
 	for i, decision := range policy.Decide(states, d.plan.At) {
-		d.drafts[i].input.Refuse(decision.Refusal)
+		d.drafts[i].input.Restrict(decision)
 	}
 }
 
