@@ -135,6 +135,11 @@ func (b *bare) testConfirmation(t *testing.T) {
 	assert.Contains(t, said.String(), "waiting for the deletion of ClusterVersion version (finalizers orphan (kube-controller-manager removes it))\n")
 	assert.Contains(t, said.String(), "warning: "+usersObjects)
 	assert.Contains(t, said.String(), "'cvo uninstall --kubeconfig "+b.env.Kubeconfig+"' continues, and 'cvo install' restores deleted objects")
+
+	t.Setenv("CVO_NAMESPACE", "ops")
+	_, errs, err = runCvo(t, "upgrade", "--kubeconfig", b.env.Kubeconfig)
+	require.NoError(t, err)
+	assert.Contains(t, errs, "'cvo uninstall --namespace ops' finishes it", "a variable of this shell may be missing in the next one")
 }
 
 // interrupting is the stderr of a command that is interrupted once it has printed a text.
