@@ -250,7 +250,7 @@ func (d *Daemon) retry(ctx context.Context, n *corev1.Node, desired string) erro
 	}
 	isNew, err := d.host.Retry(request)
 	if err == nil && isNew {
-		d.failed = failure{}
+		d.failed = failure{config: desired}
 		logr.FromContextOrDiscard(ctx).Info("retrying on request", "config", desired)
 	}
 	return err
@@ -347,8 +347,12 @@ func (d *Daemon) update(ctx context.Context, n *corev1.Node, current host.Config
 		return nil, 0, err
 	}
 	if decision.Drain && !isRequested {
+		reason := ""
+		if d.failed.config == desired {
+			reason = n.Annotations[api.NodeReasonAnnotation] // the pool counts the failure until the attempt has ended
+		}
 		written, err := d.annotate(ctx, n, map[string]string{
-			api.NodeStateAnnotation: api.NodeWorking, api.NodeReasonAnnotation: "", api.DesiredDrainAnnotation: wanted,
+			api.NodeStateAnnotation: api.NodeWorking, api.NodeReasonAnnotation: reason, api.DesiredDrainAnnotation: wanted,
 		})
 		return written, 0, err
 	}
