@@ -55,6 +55,8 @@ type Machine struct {
 	host  *host.Host
 	init  Init
 	guard func(context.Context) []string
+	// beforeReboot is called before each request of a reboot; nil for nothing.
+	beforeReboot func() error
 }
 
 // Options of a machine.
@@ -66,7 +68,7 @@ type Options struct {
 }
 
 // New returns the machine of a host.
-func New(h *host.Host, o Options) *Machine { return &Machine{h, o.Init, o.Guard} }
+func New(h *host.Host, o Options) *Machine { return &Machine{host: h, init: o.Init, guard: o.Guard} }
 
 // Unsupported returns what the machine cannot change, with the remedy; empty if it can have the content. No back end for the operating system exists
 // yet. A folder ignores such content.
@@ -258,6 +260,11 @@ func (m *Machine) undone(ctx context.Context, err error) error {
 func (m *Machine) reboot(ctx context.Context) error {
 	if m.init == nil {
 		return errNoInit
+	}
+	if m.beforeReboot != nil {
+		if err := m.beforeReboot(); err != nil {
+			return err
+		}
 	}
 	if err := m.init.Reboot(ctx); err != nil {
 		return err

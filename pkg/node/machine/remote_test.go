@@ -27,13 +27,16 @@ type runner struct {
 	*played
 	// isRunning is whether the service runs already.
 	isRunning bool
-	// diesAt is the path at which the next service is killed; atEnd for after its result.
+	// diesAt is the path at which the next service is killed; atEnd for after its result, atReboot if fails panics.
 	diesAt string
 	// refusal is the error of an init system that starts nothing; nil if it starts services.
 	refusal error
 }
 
-const atEnd = "the end"
+const (
+	atEnd    = "the end"
+	atReboot = "the reboot"
+)
 
 func (r *runner) Run(_ context.Context, unit string, command []string) (started bool, err error) {
 	require.Equal(r.t, "cvo-node-apply.service", unit)
@@ -136,6 +139,21 @@ func TestServiceThatIsKilledAfterItsResultHasAnswered(t *testing.T) {
 	require.NoError(t, m.Apply(t.Context(), "new", content, nil))
 	r.diesAt = atEnd
 	require.ErrorIs(t, m.Confirm(t.Context(), "other"), host.ErrNotApplied)
+}
+
+// TestServiceThatTheRebootEndsHasAnswered has an init system that cancels the service once it requests the reboot.
+func TestServiceThatTheRebootEndsHasAnswered(t *testing.T) {
+	r := &runner{played: play(t)}
+	r.fails = func(call string) error {
+		if call == "reboot" {
+			panic("killed")
+		}
+		return nil
+	}
+	m, h := r.remote()
+	require.NoError(t, h.Stage("new", content))
+	r.diesAt = atReboot
+	require.ErrorIs(t, m.Apply(t.Context(), "new", content, reboot), machine.ErrRebooting)
 }
 
 func TestServiceThatDoesNotStartIsAnError(t *testing.T) {
