@@ -56,6 +56,8 @@ type Machine struct {
 	init  Init
 	guard func(context.Context) []string
 	root  string
+	// beforeReboot is called before each request of a reboot; nil for nothing.
+	beforeReboot func() error
 }
 
 // Options of a machine.
@@ -69,7 +71,9 @@ type Options struct {
 }
 
 // New returns the machine of a host.
-func New(h *host.Host, o Options) *Machine { return &Machine{h, o.Init, o.Guard, o.Root} }
+func New(h *host.Host, o Options) *Machine {
+	return &Machine{host: h, init: o.Init, guard: o.Guard, root: o.Root}
+}
 
 // Unsupported returns what the machine cannot change, with the remedy; empty if it can have the content. The image of the operating system and the
 // kernel arguments need a hook. A folder ignores such content.
@@ -298,6 +302,11 @@ func (m *Machine) undone(ctx context.Context, err error) error {
 func (m *Machine) reboot(ctx context.Context) error {
 	if m.init == nil {
 		return errNoInit
+	}
+	if m.beforeReboot != nil {
+		if err := m.beforeReboot(); err != nil {
+			return err
+		}
 	}
 	if err := m.init.Reboot(ctx); err != nil {
 		return err

@@ -62,8 +62,14 @@ var kinds = []error{ErrRebooting, ErrDiffers, host.ErrBusy, host.ErrPending, hos
 
 // Serve executes a request and stores its result on the host. It returns an error only if it could not do that.
 func (m *Machine) Serve(ctx context.Context, request string) error {
+	// systemd cancels this service as soon as it requests a reboot.
+	m.beforeReboot = func() error { return m.saveResult(request, ErrRebooting) }
+	return m.saveResult(request, m.serve(ctx, request))
+}
+
+func (m *Machine) saveResult(request string, err error) error {
 	r := result{Request: request}
-	if err := m.serve(ctx, request); err != nil {
+	if err != nil {
 		r.Error = err.Error()
 		for i, kind := range kinds {
 			if errors.Is(err, kind) {
