@@ -116,6 +116,7 @@ func (p *played) HasFailed(_ context.Context, unit string) (bool, error) {
 	assert.NotContains(p.t, unit, "@.", "systemd rejects the name of a template")
 	return strings.HasPrefix(unit, "failed"), nil
 }
+
 func (p *played) CanReload(_ context.Context, unit string) (bool, error) {
 	return unit == "reloadable.service", nil
 }
