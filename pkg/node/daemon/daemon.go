@@ -179,7 +179,8 @@ func first(delays ...time.Duration) time.Duration {
 // retry counts consecutive failures of a request. A failure of one kind of request does not delay another.
 type retry struct{ failures int }
 
-// after returns the delay before the next attempt: the usual one, 0 for none, or one that grows with the failures. It logs an error with a message.
+// after returns the delay before the next attempt: the usual one, 0 for none, or one that grows with the failures. It logs an error with a message,
+// unless the process ends, as in each reboot.
 func (r *retry) after(ctx context.Context, message string, err error, usual time.Duration) time.Duration {
 	if err == nil {
 		r.failures = 0
@@ -187,7 +188,9 @@ func (r *retry) after(ctx context.Context, message string, err error, usual time
 	}
 	r.failures++
 	after := requestRetry.After(r.failures)
-	logr.FromContextOrDiscard(ctx).Error(err, message, "retry", after.String())
+	if ctx.Err() == nil {
+		logr.FromContextOrDiscard(ctx).Error(err, message, "retry", after.String())
+	}
 	return after
 }
 
