@@ -223,7 +223,7 @@ func testNodeReboot(t *testing.T, s *site) {
 	for _, name := range n.Workers {
 		assert.Equal(t, "one", n.on(name, "cat "+folder+"/file"), name)
 		assert.Equal(t, "active\nenabled\nstart", n.on(name, "systemctl is-active "+demoUnit+"; systemctl is-enabled "+demoUnit+"; cat "+demoLog), name)
-		assert.NoError(t, n.unguarded(name))
+		require.NoError(t, n.unguarded(name))
 	}
 	judge()
 }
