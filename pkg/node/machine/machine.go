@@ -266,7 +266,7 @@ func (m *Machine) follow(ctx context.Context, change host.Change) (failed, err e
 // Undo restores the files of the host to their state before the pending change. If a service or a boot has used the files of the change, it runs
 // the actions again. An error leaves the change pending; ErrRebooting is one.
 func (m *Machine) Undo(ctx context.Context) error {
-	if err := m.restoreBoot(ctx); err != nil {
+	if err := m.restoreBoot(ctx, ""); err != nil {
 		return err
 	}
 	return m.undone(ctx, m.host.Undo())
@@ -277,7 +277,7 @@ func (m *Machine) Confirm(_ context.Context, name string) error { return m.host.
 
 // RollBack is like Undo for one change, see host.RollBack. The host keeps the reason for the daemon.
 func (m *Machine) RollBack(ctx context.Context, change host.Change, reason string) error {
-	if err := m.restoreBoot(ctx); err != nil {
+	if err := m.restoreBoot(ctx, change.ID()); err != nil {
 		return err
 	}
 	return m.undone(ctx, m.host.RollBack(change, reason))
