@@ -46,6 +46,7 @@ func TestNodes(t *testing.T) {
 		{"Killed", testNodeKilled},
 		{"Obstacle", testNodeObstacle},
 		{"Rollback", testNodeRollback},
+		{"Hook", testNodeHook},
 		{"Release", testNodeRelease},
 	})
 }
