@@ -81,7 +81,8 @@ func (h *Host) EnableGuard(command []string) error {
 	})
 }
 
-// DisableGuard disables the guard. It returns ErrPending if a change is pending. It does nothing on a released host, see Release.
+// DisableGuard disables the guard. It returns ErrPending if a change is pending. It does nothing without the stage's
+// folder, because Release disables the guard first.
 func (h *Host) DisableGuard() error {
 	if has, err := h.HasFolder(); !has || err != nil {
 		return err
