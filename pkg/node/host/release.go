@@ -3,7 +3,6 @@
 package host
 
 import (
-	"errors"
 	"path"
 
 	"github.com/cluster-version/cvo/pkg/node/config"
@@ -27,32 +26,32 @@ func (h *Host) Release() error {
 			return err
 		}
 		// First the files that refer to others.
-		for _, name := range []string{h.file(), h.staging(), config.Folder} {
-			if err := h.removeAll(name); err != nil {
+		for _, name := range []string{h.file(), h.staging()} {
+			if err := h.tree.Remove(name); err != nil {
 				return err
 			}
 		}
-		return nil
+		return h.removeAll(config.Folder)
 	})
 }
 
-// removeAll removes a file, or a folder with its content.
+// removeAll removes a folder with its content. It does not follow the links in it.
 func (h *Host) removeAll(name string) error {
-	isFolder, err := h.tree.IsFolder(name)
-	if err != nil || !isFolder {
-		return errors.Join(err, h.tree.Remove(name))
-	}
 	folder, err := h.tree.OpenFolder(name)
 	if err != nil {
 		return err
 	}
 	defer folder.Close()
-	names, err := folder.Readdirnames(-1)
+	entries, err := folder.ReadDir(-1)
 	if err != nil {
 		return err
 	}
-	for _, child := range names {
-		if err := h.removeAll(path.Join(name, child)); err != nil {
+	for _, e := range entries {
+		remove := h.tree.Remove
+		if e.IsDir() {
+			remove = h.removeAll
+		}
+		if err := remove(path.Join(name, e.Name())); err != nil {
 			return err
 		}
 	}

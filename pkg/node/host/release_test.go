@@ -26,6 +26,7 @@ func TestReleaseKeepsTheContentAndRemovesTheFolder(t *testing.T) {
 	require.NoError(t, h.Undo())
 	_, err := h.Install()
 	require.NoError(t, err)
+	require.NoError(t, os.Symlink("/etc", root+config.Folder+"/link")) // by an administrator
 
 	for range 2 {
 		require.NoError(t, h.Release())
