@@ -3,7 +3,9 @@
 package nodes_test
 
 import (
+	"bytes"
 	"os"
+	"strings"
 	"testing"
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
@@ -14,6 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	cvo "github.com/cluster-version/cvo/pkg/cli"
+	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/node/config"
 	"github.com/cluster-version/cvo/pkg/node/drain"
 )
@@ -59,7 +63,11 @@ func TestReleasedNodeLeavesTheStage(t *testing.T) {
 		released, other = "n2", "n1"
 	}
 
-	s.setReleased(released, `""`)
+	var out bytes.Buffer
+	cmd := cvo.New(command.Streams{In: strings.NewReader(""), Out: &out, Err: t.Output()})
+	cmd.SetArgs([]string{"nodes", "release", released, "--timeout", limit.String(), "--kubeconfig", s.env.Kubeconfig})
+	require.NoError(t, cmd.ExecuteContext(t.Context()))
+	assert.Equal(t, "node "+released+" is released from the node stage; the content of the last config stays on the host\n", out.String())
 	s.eventuallyReleased(released)
 	s.eventually(func(c *assert.CollectT) { assert.Equal(c, []string{other}, s.cordoned()) })
 	end[other]()
