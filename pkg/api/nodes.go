@@ -49,6 +49,10 @@ const StageAnnotation = "cvo.cluster-version.github.io/stage"
 // administrator's.
 const CordonAnnotation = "cvo.cluster-version.github.io/cordoned"
 
+// NodeReleasedAnnotation on a Node takes it out of the hands of the node stage: the daemon ends or undoes the pending change, removes the stage's folder
+// from the host and reports NodeReleased. Its value is not read. An administrator writes it, and deletes it to return the node to the stage.
+const NodeReleasedAnnotation = "cvo.cluster-version.github.io/released"
+
 // NodeReasonText is the maximum length of NodeReasonAnnotation in bytes.
 const NodeReasonText = 2000
 
@@ -59,6 +63,8 @@ const (
 	NodeDone           = "Done"
 	NodeDegraded       = "Degraded"
 	NodeUnreconcilable = "Unreconcilable"
+	// NodeReleased means that the host has nothing of the node stage anymore, except for the content of its last config.
+	NodeReleased = "Released"
 )
 
 // Names of annotations on MachineConfigs and on the ControllerConfig.

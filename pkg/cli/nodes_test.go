@@ -44,6 +44,7 @@ func TestNodesCommands(t *testing.T) {
 	t.Run("status", func(t *testing.T) { testNodesStatus(newNodeCluster(t, e)) })
 	t.Run("pause and resume", func(t *testing.T) { testNodesPause(newNodeCluster(t, e)) })
 	t.Run("retry", func(t *testing.T) { testNodesRetry(newNodeCluster(t, e)) })
+	t.Run("release", func(t *testing.T) { testNodesRelease(newNodeCluster(t, e)) })
 	t.Run("plan", func(t *testing.T) { testNodesPlan(newNodeCluster(t, e)) })
 }
 
@@ -138,7 +139,7 @@ func (c *nodeCluster) node(name, role, config string) {
 // assertNoNodeStage checks that every command reports a cluster without the node stage.
 func assertNoNodeStage(t *testing.T, kubeconfig string) {
 	t.Helper()
-	for _, args := range [][]string{{"status"}, {"status", "worker"}, {"plan"}, {"pause", "worker"}, {"resume", "worker"}, {"retry", "w-0"}} {
+	for _, args := range [][]string{{"status"}, {"status", "worker"}, {"plan"}, {"pause", "worker"}, {"resume", "worker"}, {"retry", "w-0"}, {"release", "--all"}} {
 		out, errs, code := nodesCommand(t, "", append(args, "--kubeconfig", kubeconfig)...)
 		assert.Equal(t, command.ExitFailed, code, "%v", args)
 		assert.Empty(t, out, "%v", args)
@@ -159,6 +160,11 @@ func TestNodesCommandsRejectInvalidCommandLines(t *testing.T) {
 		{"retry"},
 		{"retry", "a", "b"},
 		{"retry", "a", "--dry-run=x"},
+		{"release"},
+		{"release", "a", "--all"},
+		{"release", "a", "--dry-run=x"},
+		{"release", "a", "--undo", "--wait"},
+		{"release", "a", "--timeout=-1s"},
 	} {
 		_, _, code := nodesCommand(t, "", args...)
 		assert.Equal(t, command.ExitUsage, code, "%v", args)
@@ -293,6 +299,81 @@ func testNodesRetry(c *nodeCluster) {
 	cmd.SetArgs([]string{"__completeNoDesc", "nodes", "retry", "--kubeconfig", c.kubeconfig, ""})
 	require.NoError(t, cmd.ExecuteContext(t.Context()))
 	assert.Equal(t, "w-0\n:4\n", completed.String())
+}
+
+func testNodesRelease(c *nodeCluster) {
+	t := c.T
+	c.pool("worker", "rendered-worker-1")
+	c.node("w-0", "worker", "rendered-worker-1")
+	c.node("w-1", "worker", "rendered-worker-1")
+	windows := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "windows", Labels: map[string]string{corev1.LabelOSStable: "windows"}}}
+	c.create(windows)
+	silent := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "silent"}}
+	c.create(silent)
+	released := func() (names []string) {
+		var list corev1.NodeList
+		require.NoError(t, c.api.List(t.Context(), &list))
+		for i := range list.Items {
+			if at, is := list.Items[i].Annotations[api.NodeReleasedAnnotation]; is {
+				assert.NotEmpty(t, at)
+				names = append(names, list.Items[i].Name)
+			}
+		}
+		return names
+	}
+	const leaves = "node w-0 is to leave the node stage; node w-0: its daemon has not answered yet"
+	for _, step := range []struct {
+		flag, want string
+		writes     int
+		stored     []string
+	}{
+		{"--dry-run=client", " (dry run)", 0, nil},
+		{"--dry-run", " (server dry run)", 1, nil},
+		{"--wait=false", "", 1, []string{"w-0"}},
+		{"--wait=false", "", 0, []string{"w-0"}},
+	} {
+		out, errs, code := c.run("release", "w-0", step.flag)
+		assert.Zero(t, code, step.flag)
+		assert.Empty(t, errs, step.flag)
+		assert.Equal(t, leaves+step.want+"\n", out)
+		assert.Len(t, c.requests, 2+step.writes, step.flag)
+		assert.Equal(t, step.stored, released(), step.flag)
+	}
+	out, errs, code := c.run("release", "w-0", "--timeout", "1ns")
+	assert.Equal(t, command.ExitUpdating, code)
+	assert.Empty(t, out)
+	assert.Contains(t, errs, "not released within 1ns: node w-0: its daemon has not answered yet. If the daemon of a node does not run, start it: ")
+	assert.Contains(t, errs, "delete /etc/systemd/system/cvo-node-guard.service and /var/lib/cvo-node. Then run 'kubectl uncordon NODE'")
+
+	out, errs, code = c.run("release", "silent")
+	assert.Zero(t, code, errs)
+	assert.Equal(t, "node silent is released from the node stage; the content of the last config stays on the host\n", out)
+	out, _, _ = c.run("release", "--all", "--wait=false", "-o", "json")
+	var got nodes.Release
+	require.NoError(t, json.Unmarshal([]byte(out), &got))
+	assert.Equal(t, []nodes.Leaving{
+		{Node: "silent", Released: true},
+		{Node: "w-0", Why: "its daemon has not answered yet"},
+		{Node: "w-1", Changed: true, Why: "its daemon has not answered yet"},
+	}, got.Nodes)
+	assert.Equal(t, []string{"silent", "w-0", "w-1"}, released())
+
+	completion := func(flags ...string) string {
+		var completed bytes.Buffer
+		cmd := cli.New(command.Streams{Out: &completed, Err: &bytes.Buffer{}})
+		cmd.SetArgs(append(append([]string{"__completeNoDesc", "nodes", "release", "--kubeconfig", c.kubeconfig}, flags...), ""))
+		require.NoError(t, cmd.ExecuteContext(t.Context()))
+		return completed.String()
+	}
+	assert.Equal(t, "windows\n:4\n", completion())
+	assert.Equal(t, "silent\nw-0\nw-1\n:4\n", completion("--undo"))
+	out, _, code = c.run("release", "--all", "--undo")
+	assert.Zero(t, code)
+	assert.Equal(t, "3 nodes (silent, w-0, w-1) are under the control of the node stage; 'cvo nodes status' shows the progress\n", out)
+	assert.Empty(t, released())
+	_, errs, code = c.run("release", "w-2")
+	assert.Equal(t, command.ExitFailed, code)
+	assert.Contains(t, errs, `there is no node "w-2": 'kubectl get nodes' lists the names`)
 }
 
 // machineConfig returns the text of a MachineConfig for workers with one file.

@@ -197,7 +197,13 @@ func TestFinishedUninstallPrintsASummary(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{api.OwnedByLabel: "version"}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
+	for name, state := range map[string]string{"changed": api.NodeDone, "released": api.NodeReleased} {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{api.NodeStateAnnotation: state}}}
+		_, err := kubernetes.NewForConfigOrDie(e.Config("tests")).CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
 	out, errs, err := runCvo(t, "uninstall", "--kubeconfig", e.Kubeconfig, "--with-platform", "--yes")
 	require.NoError(t, err, errs)
+	assert.Contains(t, errs, "warning: without the platform, nothing ends the changes of the node stage on 1 node (changed), nor removes its folder: run 'cvo nodes release --all' first\n")
 	assert.Regexp(t, `\nRemoved the version operator and the whole platform from https://\S+: objects deleted 1, kept 0\.\n$`, out)
 }

@@ -423,7 +423,7 @@ func TestAccountsCannotBecomeAdministrators(t *testing.T) {
 			"machineconfigs" + config + "get list watch create patch delete",
 			"controllerconfigs" + config + "list watch",
 			"kubeletconfigs" + config + "list watch patch", "kubeletconfigs/status" + config + "patch", "kubeletconfigs/finalizers" + config + "update",
-			"machineconfignodes" + config + "list watch create patch",
+			"machineconfignodes" + config + "list watch create patch delete",
 			"machineconfigpools" + config + "list watch create patch", "machineconfigpools/status" + config + "patch",
 			"machineconfigpools/finalizers" + config + "update",
 			"machineconfigurations.operator.openshift.io: list watch", "machineconfigurations/status.operator.openshift.io: patch",

@@ -10,9 +10,12 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/internal/terminal"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/cli/cluster"
@@ -21,6 +24,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/install/target"
 	"github.com/cluster-version/cvo/pkg/install/uninstall"
 	"github.com/cluster-version/cvo/pkg/kube/apiserver"
+	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
 type uninstallOptions struct {
@@ -59,6 +63,9 @@ lists data and objects that no release contains: volumes and volume claims with 
 objects and the namespaces of these objects, and the two configuration namespaces. --delete-data deletes these as well.
 All other namespaces of the platform are deleted with everything in them. Outside deleted namespaces, the command keeps
 objects that have another controller, without the operator's label and owner reference.
+
+A node stage is a part of the platform. Run 'cvo nodes release --all' first, so that it ends its changes of the hosts and removes
+its folder. The command warns of nodes that are not released.
 
 Before the command changes anything, it counts the objects that no release contains, in each namespace that would be
 deleted. So does a dry run, which also works during a rollout, and then warns that the uninstall itself would be refused.
@@ -124,6 +131,9 @@ func (o *uninstallOptions) run(ctx context.Context, streams command.Streams) err
 	cfg = apiserver.Retrying(cfg, logLine)
 	explain := func() error {
 		return o.limited(ctx, streams, func(ctx context.Context) error { return o.explain(ctx, streams, cfg, logLine) })
+	}
+	if o.removal.Platform {
+		o.warnOfNodes(ctx, streams, cfg)
 	}
 	switch {
 	case o.removal.DryRun:
@@ -220,6 +230,34 @@ func (o *uninstallOptions) explain(ctx context.Context, streams command.Streams,
 	}
 	return nil
 }
+
+// nodesTimeout is the timeout of the request for nodes. Its result is only a warning.
+const nodesTimeout = 10 * time.Second
+
+// warnOfNodes warns that the node stage, which is a part of the platform, leaves parts of itself on the nodes that are not released.
+func (o *uninstallOptions) warnOfNodes(ctx context.Context, streams command.Streams, cfg *rest.Config) {
+	ctx, cancel := context.WithTimeout(ctx, nodesTimeout)
+	defer cancel()
+	var names []string
+	c, err := client.New(cfg, client.Options{})
+	var list corev1.NodeList
+	if err != nil || c.List(ctx, &list) != nil {
+		return // the uninstall needs neither, and reports a cluster that cannot be reached
+	}
+	for i := range list.Items {
+		if n := &list.Items[i]; pool.HasReported(n) {
+			names = append(names, n.Name)
+		}
+	}
+	if len(names) == 0 {
+		return
+	}
+	fmt.Fprintln(streams.Err, terminal.OneLine(fmt.Sprintf("warning: without the platform, nothing ends the changes of the node stage on %s (%s), "+
+		"nor removes its folder: run 'cvo nodes release --all' first", printable.Count(len(names), "node"), printable.List(names, mostNodes))))
+}
+
+// mostNodes is the maximum number of nodes that a warning names.
+const mostNodes = 10
 
 // removed returns what an uninstall removes.
 func removed(platform bool) string {

@@ -41,7 +41,7 @@ the same time as the pool's maxUnavailable and PodDisruptionBudgets allow.`,
 		Args:   command.UsageArgs(cobra.NoArgs),
 		RunE:   func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newPauseCmd(streams), newPlanCmd(streams), newResumeCmd(streams), newRetryCmd(streams), newStatusCmd(streams))
+	cmd.AddCommand(newPauseCmd(streams), newPlanCmd(streams), newReleaseCmd(streams), newResumeCmd(streams), newRetryCmd(streams), newStatusCmd(streams))
 	return cmd
 }
 

@@ -56,7 +56,7 @@ func (o *daemonOptions) daemonMachine(h *host.Host) (daemon.Machine, error) {
 	} else if boot == "" || filepath.Clean(o.root) == "/" {
 		return o.machine(h)
 	}
-	return o.remote(h)
+	return o.remote(h), nil
 }
 
 func (o *daemonOptions) run(ctx context.Context, streams command.Streams) error {

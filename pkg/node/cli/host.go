@@ -42,24 +42,31 @@ func (o *hostOptions) machine(h *host.Host) (*machine.Machine, error) {
 	if err != nil || boot == "" {
 		return machine.New(h, machine.Options{}), err
 	}
-	program, err := h.Install()
-	if err != nil {
-		return nil, fmt.Errorf("copying this program to the host: %w", err)
-	}
 	return machine.New(h, machine.Options{
-		Init:  o.systemd(),
-		Root:  filepath.Clean(o.root),
-		Guard: func(ctx context.Context) []string { return o.guardCommand(ctx, program) },
+		Init: o.systemd(),
+		Root: filepath.Clean(o.root),
+		Guard: func(ctx context.Context) ([]string, error) {
+			program, err := install(h)
+			return o.guardCommand(ctx, program), err
+		},
 	}), nil
 }
 
-// remote returns the machine of a host whose root is mounted into this container.
-func (o *hostOptions) remote(h *host.Host) (*machine.Remote, error) {
-	program, err := h.Install()
-	if err != nil {
-		return nil, fmt.Errorf("copying this program to the host: %w", err)
+// install copies this program to the host. That creates the stage's folder, so it must not happen before the first request.
+func install(h *host.Host) (program string, err error) {
+	if program, err = h.Install(); err != nil {
+		return "", fmt.Errorf("copying this program to the host: %w", err)
 	}
-	return machine.NewRemote(h, o.systemd(), o.command(program, "apply"), rand.Text), nil
+	return program, nil
+}
+
+// remote returns the machine of a host whose root is mounted into this container.
+func (o *hostOptions) remote(h *host.Host) *machine.Remote {
+	command := func() ([]string, error) {
+		program, err := install(h)
+		return o.command(program, "apply"), err
+	}
+	return machine.NewRemote(h, o.systemd(), command, rand.Text)
 }
 
 func (o *hostOptions) systemd() *systemd.Manager {

@@ -175,7 +175,7 @@ func TestServiceThatCannotRunDegradesTheNode(t *testing.T) {
 	})
 	step := func() error { // of a new daemon
 		d := process(t, s, m)
-		d.machine = machine.NewRemote(d.host, init, []string{"/cvo-node", "apply"}, rand.Text)
+		d.machine = machine.NewRemote(d.host, init, func() ([]string, error) { return []string{"/cvo-node", "apply"}, nil }, rand.Text)
 		written, _, err := d.step(t.Context(), n)
 		if written != nil {
 			n = written

@@ -34,6 +34,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/node/drain"
 	"github.com/cluster-version/cvo/pkg/node/host"
 	"github.com/cluster-version/cvo/pkg/node/machine"
+	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
 // Delays after consecutive failures.
@@ -72,6 +73,7 @@ type Machine interface {
 	Resume(ctx context.Context) error
 	Undo(ctx context.Context) error
 	Confirm(ctx context.Context, name string) error
+	Release(ctx context.Context) error
 	LacksUnit(ctx context.Context, unit string) (bool, error)
 	Refusal(ctx context.Context, content config.Content, actions []disruption.Action) (string, error)
 	Unsupported(content config.Content) string
@@ -140,6 +142,12 @@ func (d *Daemon) Run(ctx context.Context) error {
 			if seen.settings != nil {
 				d.policies = seen.settings.Spec.NodeDisruptionPolicy
 			}
+			if err := d.rejoin(seen.node.Object); err != nil {
+				return err
+			}
+			if pool.IsReleased(seen.node.Object) {
+				seen.machine.Object = nil // there is nothing to stage and to report
+			}
 			stageAgain, err := d.stage(ctx, seen.machine.Object)
 			stageAgain = stagings.after(ctx, "staging failed", err, stageAgain)
 			report := func() (again time.Duration) {
@@ -201,21 +209,12 @@ func (d *Daemon) step(ctx context.Context, n *corev1.Node) (written *corev1.Node
 		written, err := d.annotate(ctx, n, map[string]string{}) // while a drain lasts, there may be no other write
 		return written, 0, err
 	}
-	desired := n.Annotations[api.DesiredConfigAnnotation]
-	change, pending, err := d.host.Pending()
-	if err != nil {
-		return nil, 0, err
+	if pool.IsReleased(n) {
+		return d.leave(ctx, n)
 	}
-	if pending {
-		switch err := d.end(ctx, change, desired); {
-		case errors.Is(err, machine.ErrRebooting):
-			return nil, requestRetry.Max, err
-		case errors.Is(err, host.ErrBusy):
-			return nil, 0, err
-		case err != nil:
-			written, err := d.degrade(ctx, n, err.Error())
-			return written, requestRetry.Max, err
-		}
+	desired := n.Annotations[api.DesiredConfigAnnotation]
+	if hasEnded, written, after, err := d.endPending(ctx, n, desired); !hasEnded || err != nil {
+		return written, after, err
 	}
 	current, err := d.host.Current()
 	if err != nil {
@@ -269,6 +268,24 @@ func (d *Daemon) reportRollBack(ctx context.Context, n *corev1.Node, current, re
 	}
 	_, written, err := d.release(ctx, n, current)
 	return written, err
+}
+
+// endPending calls end if a change is pending. hasEnded is true once none is. The other results are those of step.
+func (d *Daemon) endPending(ctx context.Context, n *corev1.Node, desired string) (hasEnded bool, written *corev1.Node, after time.Duration, err error) {
+	change, pending, err := d.host.Pending()
+	if !pending || err != nil {
+		return err == nil, nil, 0, err
+	}
+	switch err := d.end(ctx, change, desired); {
+	case errors.Is(err, machine.ErrRebooting):
+		return false, nil, requestRetry.Max, err
+	case errors.Is(err, host.ErrBusy):
+		return false, nil, 0, err
+	case err != nil:
+		written, err := d.degrade(ctx, n, err.Error())
+		return false, written, requestRetry.Max, err
+	}
+	return true, nil, 0, nil
 }
 
 // end ends the change that an earlier process has left: it completes a change to the desired config, and undoes any other. If the machine has

@@ -170,6 +170,9 @@ func (r *drains) answer(ctx context.Context, n *corev1.Node) (*corev1.Node, prog
 	case drain.IsEndRequested(n):
 		n, err := r.uncordon(ctx, n, wanted)
 		return n, progress{}, err
+	case drain.IsRequested(n) && pool.IsReleased(n):
+		r.forgetEvictions(n.Name) // its daemon has the cordon lifted
+		return n, progress{}, nil
 	case drain.IsRequested(n):
 		return r.drain(ctx, n, wanted)
 	}

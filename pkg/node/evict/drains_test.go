@@ -120,6 +120,17 @@ func TestDrainFollowsItsOwnWrites(t *testing.T) {
 	assert.Empty(t, r.requested)
 }
 
+func TestReleasedNodeIsNotDrained(t *testing.T) {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{
+		api.DesiredConfigAnnotation: "new", api.DesiredDrainAnnotation: "drain-new", api.NodeReleasedAnnotation: "",
+	}}}
+	r := newDrains(false, &late{node: n}, nil, clock.RealClock{}, record.NewFakeRecorder(1), newPace(Options{}.limiter()), client.ObjectKey{})
+	answered, p, err := r.answer(t.Context(), n)
+	require.NoError(t, err)
+	assert.Equal(t, progress{}, p)
+	assert.Same(t, n, answered)
+}
+
 func TestLimitOfEvictionsIsAnOption(t *testing.T) {
 	assert.Equal(t, DefaultPerSecond, int(Options{}.limiter().QPS()))
 	assert.Equal(t, 7, int(Options{PerSecond: 7}.limiter().QPS()))

@@ -43,7 +43,7 @@ func (p *testMachine) open(o tree.Options) (*host.Host, *machine.Machine) {
 	h, err := host.Open(p.Root, host.Options{Tree: o})
 	require.NoError(p.t, err)
 	p.t.Cleanup(func() { assert.NoError(p.t, h.Close()) })
-	return h, machine.New(h, machine.Options{Init: p.Machine, Guard: func(context.Context) []string { return []string{"/guard"} }})
+	return h, machine.New(h, machine.Options{Init: p.Machine, Guard: func(context.Context) ([]string, error) { return []string{"/guard"}, nil }})
 }
 
 // guard returns a guard as a new process.
@@ -220,6 +220,8 @@ func TestGuardIsEnabledFromTheFirstWriteToTheConfirmation(t *testing.T) {
 
 func TestGuardWithoutAChangeDisablesItself(t *testing.T) {
 	p := play(t)
+	h, _ := p.open(tree.Options{})
+	require.NoError(t, h.MakeFolder()) // it has the guard's program
 	p.Write(link, "")
 	require.NoError(t, p.guard(tree.Options{}).Run(t.Context()))
 	assert.False(t, p.isGuarded())

@@ -81,14 +81,25 @@ func (h *Host) EnableGuard(command []string) error {
 	})
 }
 
-// DisableGuard disables the guard. It returns ErrPending if a change is pending.
+// DisableGuard disables the guard. It returns ErrPending if a change is pending. It does nothing without the stage's
+// folder, because Release disables the guard first.
 func (h *Host) DisableGuard() error {
-	return h.locked(func(s *state) error {
-		if s.Change != nil {
-			return fmt.Errorf("disabling the guard: %w: to %s", ErrPending, s.Change.To.Name)
-		}
-		return h.disableGuard()
-	})
+	if has, err := h.HasFolder(); !has || err != nil {
+		return err
+	}
+	return h.lock(config.Folder, func() error { return h.endGuard("disabling the guard") })
+}
+
+// endGuard disables the guard, unless a change is pending. purpose is the begin of that error. The caller holds the lock.
+func (h *Host) endGuard(purpose string) error {
+	s, err := h.load()
+	if err != nil {
+		return err
+	}
+	if s.Change != nil {
+		return fmt.Errorf("%s: %w: to %s", purpose, ErrPending, s.Change.To.Name)
+	}
+	return h.disableGuard()
 }
 
 // disableGuard writes nothing if the guard is not enabled.

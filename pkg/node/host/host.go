@@ -116,6 +116,11 @@ func (h *Host) alone(name string, do func() error) error {
 	if err := h.prepare(); err != nil {
 		return err
 	}
+	return h.lock(name, do)
+}
+
+// lock is like alone, and does not create the folder.
+func (h *Host) lock(name string, do func() error) error {
 	folder, err := h.tree.OpenFolder(name)
 	if err != nil {
 		return err

@@ -60,6 +60,8 @@ func child(root string) {
 		must(h.Undo())
 	case "confirm":
 		must(h.Confirm("to"))
+	case "release":
+		must(h.Release())
 	}
 	os.Exit(0)
 }

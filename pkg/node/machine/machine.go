@@ -54,7 +54,7 @@ type Init interface {
 type Machine struct {
 	host  *host.Host
 	init  Init
-	guard func(context.Context) []string
+	guard func(context.Context) ([]string, error)
 	root  string
 	// beforeReboot is called before each request of a reboot; nil for nothing.
 	beforeReboot func() error
@@ -65,7 +65,7 @@ type Options struct {
 	// Init is the init system. Default: none. The machine is a folder then, for a trial: its files change, and no action follows.
 	Init Init
 	// Guard returns the command line of the service that guards the change which begins. Default: no guard.
-	Guard func(context.Context) []string
+	Guard func(context.Context) ([]string, error)
 	// Root is the folder below which this process runs programs of the host. Default: it has the same root.
 	Root string
 }
@@ -201,7 +201,10 @@ func (m *Machine) enableGuard(ctx context.Context) error {
 	if m.guard == nil || !pending || change.Phase != host.Applying {
 		return nil
 	}
-	err = m.host.EnableGuard(m.guard(ctx))
+	command, err := m.guard(ctx)
+	if err == nil {
+		err = m.host.EnableGuard(command)
+	}
 	if err == nil {
 		err = m.init.ReloadUnitFiles(ctx)
 	}
@@ -274,6 +277,14 @@ func (m *Machine) Undo(ctx context.Context) error {
 
 // Confirm makes the applied change to the named config current, see host.Confirm.
 func (m *Machine) Confirm(_ context.Context, name string) error { return m.host.Confirm(name) }
+
+// Release removes the folder of the node stage from the host, see host.Release. No change may be pending.
+func (m *Machine) Release(context.Context) error { return m.host.Release() }
+
+func (m *Machine) isReleased() bool {
+	has, err := m.host.HasFolder()
+	return !has && err == nil
+}
 
 // RollBack is like Undo for one change, see host.RollBack. The host keeps the reason for the daemon.
 func (m *Machine) RollBack(ctx context.Context, change host.Change, reason string) error {

@@ -36,6 +36,7 @@ const (
 	VerbResume  Verb = "Resume"
 	VerbUndo    Verb = "Undo"
 	VerbConfirm Verb = "Confirm"
+	VerbRelease Verb = "Release"
 )
 
 // result is the answer to a request.
@@ -60,11 +61,16 @@ const mostMissing = 5
 // kinds are the errors that callers distinguish. The daemon and the process that it starts are the same program, so the order may change.
 var kinds = []error{ErrRebooting, ErrDiffers, host.ErrBusy, host.ErrPending, host.ErrUndoing, host.ErrNotUndone, host.ErrNotApplied}
 
-// Serve executes a request and stores its result on the host. It returns an error only if it could not do that.
+// Serve executes a request and stores its result on the host. It returns an error only if it could not do that. The result of a release is that the
+// host has no folder.
 func (m *Machine) Serve(ctx context.Context, request string) error {
 	// systemd cancels this service as soon as it requests a reboot.
 	m.beforeReboot = func() error { return m.saveResult(request, ErrRebooting) }
-	return m.saveResult(request, m.serve(ctx, request))
+	err := m.serve(ctx, request)
+	if m.isReleased() {
+		return err
+	}
+	return m.saveResult(request, err)
 }
 
 func (m *Machine) saveResult(request string, err error) error {
@@ -109,6 +115,8 @@ func (m *Machine) serve(ctx context.Context, encoded string) error {
 		return m.Undo(ctx)
 	case VerbConfirm:
 		return m.Confirm(ctx, r.Config)
+	case VerbRelease:
+		return m.Release(ctx)
 	}
 	return fmt.Errorf("the request has the unknown verb %q", r.Verb)
 }
@@ -126,13 +134,13 @@ type Runner interface {
 type Remote struct {
 	*Machine
 	runner  Runner
-	command []string
+	command func() ([]string, error)
 	attempt func() string
 }
 
-// NewRemote returns the remote machine of a host. command is a command line of the host. The request is its last argument. attempt returns another text
-// each time.
-func NewRemote(h *host.Host, runner Runner, command []string, attempt func() string) *Remote {
+// NewRemote returns the remote machine of a host. command returns a command line of the host, whose program exists. The request is its last argument.
+// attempt returns another text each time.
+func NewRemote(h *host.Host, runner Runner, command func() ([]string, error), attempt func() string) *Remote {
 	return &Remote{New(h, Options{Init: runner}), runner, command, attempt}
 }
 
@@ -152,14 +160,28 @@ func (r *Remote) Confirm(ctx context.Context, name string) error {
 	return r.request(ctx, Request{Verb: VerbConfirm, Config: name})
 }
 
+// Release is like Machine.Release.
+func (r *Remote) Release(ctx context.Context) error {
+	if r.isReleased() {
+		return nil
+	}
+	return r.request(ctx, Request{Verb: VerbRelease})
+}
+
 func (r *Remote) request(ctx context.Context, request Request) error {
 	request.Attempt = r.attempt()
 	encoded, err := json.Marshal(request)
 	if err != nil {
 		return err
 	}
-	started, err := r.runner.Run(ctx, config.ApplyUnit, append(slices.Clone(r.command), string(encoded)))
+	command, err := r.command()
+	if err != nil {
+		return err
+	}
+	started, err := r.runner.Run(ctx, config.ApplyUnit, append(slices.Clone(command), string(encoded)))
 	switch {
+	case request.Verb == VerbRelease && r.isReleased():
+		return nil
 	case started:
 	case err != nil:
 		return fmt.Errorf("%s on the host: %w", request.Verb, err)

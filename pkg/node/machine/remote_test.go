@@ -82,7 +82,8 @@ func (r *runner) remote() (*machine.Remote, *host.Host) {
 	}}})
 	require.NoError(r.t, err)
 	r.t.Cleanup(func() { assert.NoError(r.t, h.Close()) })
-	return machine.NewRemote(h, r, []string{"/cvo-node", "apply"}, func() string { r.attempts++; return strconv.Itoa(r.attempts) }), h
+	command := func() ([]string, error) { return []string{"/cvo-node", "apply"}, nil }
+	return machine.NewRemote(h, r, command, func() string { r.attempts++; return strconv.Itoa(r.attempts) }), h
 }
 
 func TestServiceChangesTheHost(t *testing.T) {
@@ -201,6 +202,30 @@ func TestServiceThatDoesNotStartIsAnError(t *testing.T) {
 	err := m.Resume(t.Context())
 	require.EqualError(t, err, "Resume on the host: connection refused")
 	require.NotErrorIs(t, err, host.ErrBusy)
+}
+
+// TestReleaseLeavesNoFolder also kills the service before its first write, in its middle, and after the last one.
+func TestReleaseLeavesNoFolder(t *testing.T) {
+	for _, diesAt := range []string{"", config.Folder + "/state.json", config.Folder + "/content", config.Folder, atEnd} {
+		t.Run(diesAt, func(t *testing.T) {
+			r := &runner{testMachine: play(t)}
+			m, h := r.remote()
+			require.NoError(t, h.Stage("new", content))
+			require.NoError(t, m.Apply(t.Context(), "new", content, nil))
+			require.ErrorIs(t, m.Release(t.Context()), host.ErrPending)
+			require.NoError(t, m.Confirm(t.Context(), "new"))
+			r.diesAt = diesAt
+			if err := m.Release(t.Context()); err != nil {
+				require.ErrorIs(t, err, host.ErrBusy)
+				require.NoError(t, m.Release(t.Context()))
+			}
+			requests := r.attempts
+			require.NoError(t, m.Release(t.Context()))
+			assert.Equal(t, requests, r.attempts, "a released host needs no service")
+			assert.NoDirExists(t, r.Root+config.Folder)
+			assert.Equal(t, after, r.files())
+		})
+	}
 }
 
 func TestOnlyTheStagedConfigIsApplied(t *testing.T) {

@@ -55,4 +55,25 @@ func Changes(p *mcfgv1.MachineConfigPool, nodes, targeted []*corev1.Node) []Chan
 	return changes
 }
 
+// Release removes what the stage has written from n, a copy of a released node: the taint and, once the node's daemon has ended, the requested config
+// and a cordon of ours. A daemon that ends has the cordon lifted itself, after the pending change. isChanged reports whether there was something to remove.
+func Release(n *corev1.Node) (isChanged bool) {
+	taints := len(n.Spec.Taints)
+	n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, isUpdateInProgress)
+	isChanged = len(n.Spec.Taints) != taints
+	if n.Annotations[api.NodeStateAnnotation] != api.NodeReleased {
+		return isChanged
+	}
+	if _, ours := n.Annotations[api.CordonAnnotation]; ours {
+		n.Spec.Unschedulable = false
+	}
+	for _, name := range []string{api.DesiredConfigAnnotation, api.DesiredImageAnnotation, api.CordonAnnotation} {
+		if _, has := n.Annotations[name]; has {
+			delete(n.Annotations, name)
+			isChanged = true
+		}
+	}
+	return isChanged
+}
+
 func isUpdateInProgress(t corev1.Taint) bool { return t.Key == api.UpdateInProgressTaint }

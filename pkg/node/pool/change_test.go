@@ -64,3 +64,46 @@ func TestChangesTargetAndTaintNodes(t *testing.T) {
 		})
 	}
 }
+
+func TestReleaseRemovesOnlyWhatTheStageHasWritten(t *testing.T) {
+	taint := corev1.Taint{Key: api.UpdateInProgressTaint, Effect: corev1.TaintEffectPreferNoSchedule}
+	for _, tt := range []struct {
+		name, state string
+		cordoned    bool // by the stage; otherwise by an administrator
+		tainted     bool
+		want        string
+	}{
+		{"it keeps a cordon while the daemon may change the host", api.NodeWorking, true, true, "changed, cordoned, v1 1"},
+		{"it writes nothing while there is nothing to remove", api.NodeWorking, true, false, "cordoned, v1 1"},
+		{"it lifts a cordon of ours that the daemon has left", api.NodeReleased, true, false, "changed"},
+		{"it keeps the cordon of an administrator", api.NodeReleased, false, false, "changed, cordoned"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n := &corev1.Node{}
+			n.Annotations = map[string]string{api.NodeStateAnnotation: tt.state, api.DesiredConfigAnnotation: "v1", "theirs": "kept"}
+			n.Spec.Unschedulable = true
+			if tt.cordoned {
+				n.Annotations[api.CordonAnnotation] = "1"
+			}
+			foreign := corev1.Taint{Key: "dedicated", Effect: corev1.TaintEffectNoSchedule}
+			n.Spec.Taints = []corev1.Taint{foreign}
+			if tt.tainted {
+				n.Spec.Taints = append(n.Spec.Taints, taint)
+			}
+			var got []string
+			if pool.Release(n) {
+				got = append(got, "changed")
+			}
+			if n.Spec.Unschedulable {
+				got = append(got, "cordoned")
+			}
+			if left := strings.TrimSpace(n.Annotations[api.DesiredConfigAnnotation] + " " + n.Annotations[api.CordonAnnotation]); left != "" {
+				got = append(got, left)
+			}
+			assert.Equal(t, tt.want, strings.Join(got, ", "))
+			assert.Equal(t, []corev1.Taint{foreign}, n.Spec.Taints)
+			assert.Equal(t, "kept", n.Annotations["theirs"])
+			assert.False(t, pool.Release(n), "once")
+		})
+	}
+}

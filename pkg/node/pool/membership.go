@@ -22,6 +22,8 @@ type Membership struct {
 	Contested map[string][]string
 	// Poolless lists nodes that no pool selects.
 	Poolless []string
+	// Released lists nodes that an administrator has taken out of the hands of the node stage. They are in no pool.
+	Released []string
 	// Silent lists nodes whose daemon has not reported.
 	Silent []string
 	Selectors
@@ -29,6 +31,7 @@ type Membership struct {
 
 // Assign returns the nodes of each pool. A custom pool has precedence over the worker pool, and the control-plane pool over both. A node that
 // several custom pools select is in no pool, even if it belongs to the control plane. Assign omits Windows nodes.
+// A released node is in no pool.
 func Assign(pools []*mcfgv1.MachineConfigPool, nodes []*corev1.Node) Membership {
 	m := Membership{Nodes: map[string][]*corev1.Node{}, Contested: map[string][]string{}, Selectors: NewSelectors(pools)}
 	for _, n := range nodes {
@@ -37,6 +40,9 @@ func Assign(pools []*mcfgv1.MachineConfigPool, nodes []*corev1.Node) Membership 
 		}
 		name, custom := m.Pool(n)
 		switch {
+		case IsReleased(n):
+			m.Released = append(m.Released, n.Name)
+			continue
 		case name == "" && len(custom) > 0:
 			m.Contested[n.Name] = custom
 			continue
@@ -53,7 +59,7 @@ func Assign(pools []*mcfgv1.MachineConfigPool, nodes []*corev1.Node) Membership 
 	for _, members := range m.Nodes {
 		slices.SortFunc(members, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
 	}
-	for _, names := range [][]string{m.Poolless, m.Silent} {
+	for _, names := range [][]string{m.Poolless, m.Released, m.Silent} {
 		slices.Sort(names)
 	}
 	return m

@@ -91,21 +91,29 @@ func TestInvalidSelectorKeepsContestedNodesOutOfPools(t *testing.T) {
 	assert.True(t, strings.HasSuffix(m.Invalid["master"], "until then, no node starts its update"))
 }
 
-func TestAssignOmitsWindowsAndSilentNodes(t *testing.T) {
+func TestAssignOmitsWindowsReleasedAndSilentNodes(t *testing.T) {
 	windows := nodeWith("windows", "worker")
 	windows.Labels[corev1.LabelOSStable] = "windows"
 	silent := nodeWith("silent", "worker")
 	delete(silent.Annotations, api.NodeStateAnnotation)
+	released, contested := nodeWith("released", "worker"), nodeWith("leaving", "other")
+	for _, n := range []*corev1.Node{released, contested} {
+		n.Annotations[api.NodeReleasedAnnotation] = ""
+	}
+	ended := nodeWith("ended", "worker") // its daemon has not noticed that it is taken back
+	ended.Annotations[api.NodeStateAnnotation] = api.NodeReleased
 	all := poolOf("all")
 	all.Spec.NodeSelector = &metav1.LabelSelector{}
 	none := poolOf("none")
 	none.Spec.NodeSelector = nil
 
-	m := pool.Assign([]*mcfgv1.MachineConfigPool{poolOf("worker"), all, none}, []*corev1.Node{windows, silent, nodeWith("a", "worker")})
+	m := pool.Assign([]*mcfgv1.MachineConfigPool{poolOf("worker"), all, none}, []*corev1.Node{windows, silent, released, contested, ended, nodeWith("a", "worker")})
 
 	assert.Equal(t, "a", namesOf(m.Nodes["worker"]))
 	assert.Len(t, m.Nodes, 1)
-	assert.Equal(t, []string{"silent"}, m.Silent)
+	assert.Equal(t, []string{"ended", "silent"}, m.Silent)
+	assert.Equal(t, []string{"leaving", "released"}, m.Released)
+	assert.Empty(t, m.Poolless)
 	assert.Equal(t, []string{"all"}, m.SelectAll)
 }
 

@@ -60,8 +60,17 @@ func IsUndrained(n *corev1.Node, nodes []*corev1.Node) bool {
 		(n.Annotations[api.CurrentConfigAnnotation] == "" || IsStranded(n, nodes))
 }
 
-// HasReported reports whether the node's daemon has reported. Other nodes are neither counted nor updated.
-func HasReported(n *corev1.Node) bool { return n.Annotations[api.NodeStateAnnotation] != "" }
+// HasReported reports whether the node's daemon has reported, and follows the controller. Other nodes are neither counted nor updated.
+func HasReported(n *corev1.Node) bool {
+	state := n.Annotations[api.NodeStateAnnotation]
+	return state != "" && state != api.NodeReleased
+}
+
+// IsReleased reports whether an administrator has taken the node out of the hands of the node stage.
+func IsReleased(n *corev1.Node) bool {
+	_, is := n.Annotations[api.NodeReleasedAnnotation]
+	return is
+}
 
 // IsReady reports whether pods can start on the node. Kubernetes does not report every condition on every node, so an absent condition does
 // not matter. Memory and process pressure come and go with the workload, so they do not matter either.

@@ -92,7 +92,10 @@ func lateDaemons(s State, release string) map[string][]string {
 	selectors := pool.NewSelectors(s.Pools)
 	late := map[string][]string{}
 	for _, n := range s.Nodes {
-		if name, _ := selectors.Pool(n); n.Annotations[api.DaemonReleaseAnnotation] != release && !pool.IsWindows(n) {
+		if pool.IsWindows(n) || pool.IsReleased(n) {
+			continue
+		}
+		if name, _ := selectors.Pool(n); n.Annotations[api.DaemonReleaseAnnotation] != release {
 			late[name] = append(late[name], n.Name)
 		}
 	}

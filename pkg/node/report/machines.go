@@ -28,7 +28,7 @@ import (
 // notYetSet is the pool or the config of a node that has none. The API requires a name.
 const notYetSet = "not-yet-set"
 
-// machines keeps a MachineConfigNode for each node, which belongs to the node. Its spec repeats the node's pool and desired config; the node's
+// machines keeps a MachineConfigNode for each node, which belongs to the node. A released node has none. Its spec repeats the node's pool and desired config; the node's
 // daemon writes its status.
 type machines struct {
 	client client.Client
@@ -40,6 +40,7 @@ func (r *machines) add(mgr manager.Manager) error {
 		For(&corev1.Node{}, builder.WithPredicates(cluster.OnChanges(func(before, after *corev1.Node) bool {
 			return before.Annotations[api.DesiredConfigAnnotation] != after.Annotations[api.DesiredConfigAnnotation] ||
 				pool.HasReported(before) != pool.HasReported(after) ||
+				pool.IsReleased(before) != pool.IsReleased(after) ||
 				!equality.Semantic.DeepEqual(before.Labels, after.Labels)
 		}))).
 		Owns(&mcfgv1.MachineConfigNode{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
@@ -67,6 +68,10 @@ func (r *machines) Reconcile(ctx context.Context, request reconcile.Request) (re
 	n := &corev1.Node{}
 	if err := r.client.Get(ctx, request.NamespacedName, n); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err) // the garbage collector deletes what belongs to the node
+	}
+	if pool.IsReleased(n) {
+		err := r.client.Delete(ctx, &mcfgv1.MachineConfigNode{ObjectMeta: metav1.ObjectMeta{Name: n.Name}})
+		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	if !pool.HasReported(n) {
 		return reconcile.Result{}, nil

@@ -151,12 +151,13 @@ func TestRequiredPoolsDecideOnTheVersion(t *testing.T) {
 			delete(s.Configs, "rendered-master")
 		}, "1.0.0 T/T/F/T/F", "Working towards 1.1.0: MachineConfigPool master has no config of release 1.1.0 yet"},
 		{"daemons of another release and without a report", func(t *testing.T, s *report.State, _ *report.Options) {
-			for i, role := range []string{"master", "master", "worker", "master"} {
+			for i, role := range []string{"master", "master", "worker", "master", "master"} {
 				poolOf(t, *s, role).Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{role: ""}}
 				s.Nodes = append(s.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n%d", i), Labels: map[string]string{role: ""}}})
 			}
 			s.Nodes[3].Labels[corev1.LabelOSStable] = "windows"
 			s.Nodes[0].Annotations = map[string]string{api.DaemonReleaseAnnotation: "1.0.0"}
+			s.Nodes[4].Annotations = map[string]string{api.NodeReleasedAnnotation: ""}
 		}, "1.0.0 T/T/F/T/F", "Working towards 1.1.0: the daemons of these nodes of MachineConfigPool master are not of release 1.1.0 yet: n0, n1"},
 		{"status of an earlier generation", func(t *testing.T, s *report.State, _ *report.Options) {
 			poolOf(t, *s, "master").Generation++

@@ -108,6 +108,11 @@ func (r *pools) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.R
 		return reconcile.Result{}, err
 	}
 	members := pool.Assign(all, nodes)
+	if err := r.release(ctx, nodes); apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: cluster.ConflictRetry}, nil
+	} else if err != nil {
+		return reconcile.Result{}, err
+	}
 	rollouts := make([]*rollout, len(all))
 	pending := kubelet.NewPending(kubelets.Items, configs.Items, r.options.Version)
 	for i, p := range all {
@@ -351,6 +356,25 @@ func (r *pools) target(ctx context.Context, p *mcfgv1.MachineConfigPool, rendere
 		return fmt.Errorf("setting the config to %s: %w", rendered.Name, err)
 	}
 	r.writtenPools.Add(p.DeepCopy())
+	return nil
+}
+
+// release removes what the stage has written from released nodes.
+func (r *pools) release(ctx context.Context, nodes []*corev1.Node) error {
+	for _, n := range nodes {
+		next := n.DeepCopy()
+		if !pool.IsReleased(n) || !pool.Release(next) {
+			continue
+		}
+		err := r.client.Patch(ctx, next, client.MergeFromWithOptions(n, client.MergeFromWithOptimisticLock{}))
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("writing the released node %s: %w", n.Name, err)
+		}
+		r.writtenNodes.Add(next)
+	}
 	return nil
 }
 

@@ -157,7 +157,7 @@ func membership(in Input) (members map[string][]*corev1.Node, strays []string, s
 	members = map[string][]*corev1.Node{}
 	for i := range in.Nodes {
 		node := &in.Nodes[i]
-		if name, _ := selectors.Pool(node); name != "" {
+		if name, _ := selectors.Pool(node); name != "" && !nodepool.IsReleased(node) {
 			members[name] = append(members[name], node)
 		} else {
 			strays = append(strays, node.Name)

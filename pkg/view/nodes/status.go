@@ -50,6 +50,8 @@ type Status struct {
 	Pools []Pool    `json:"pools"`
 	// WithoutPool lists nodes that no pool selects.
 	WithoutPool []string `json:"withoutPool"`
+	// Released lists nodes that an administrator has taken out of the hands of the node stage. They are in no pool.
+	Released []string `json:"released"`
 	// WithoutDaemon lists nodes of pools whose daemon has not reported. No count includes them.
 	WithoutDaemon []string `json:"withoutDaemon"`
 	// Contested lists nodes that several custom pools select. They are in no pool.
@@ -149,7 +151,7 @@ func NewStatus(c Cluster, only string) (*Status, error) {
 		pools = []*mcfgv1.MachineConfigPool{p}
 	}
 	members := pool.Assign(c.Pools, c.Nodes)
-	s := &Status{At: c.At, Pools: []Pool{}, WithoutPool: []string{}, WithoutDaemon: []string{}, Contested: []Contested{}}
+	s := &Status{At: c.At, Pools: []Pool{}, WithoutPool: []string{}, Released: []string{}, WithoutDaemon: []string{}, Contested: []Contested{}}
 	turn := turnOf(c.Pools, members)
 	for _, p := range pools {
 		s.Pools = append(s.Pools, newPool(p, members, c.Machines, turn, c.At))
@@ -159,6 +161,7 @@ func NewStatus(c Cluster, only string) (*Status, error) {
 		return s, nil
 	}
 	s.WithoutPool, s.WithoutDaemon = append(s.WithoutPool, members.Poolless...), append(s.WithoutDaemon, members.Silent...)
+	s.Released = append(s.Released, members.Released...)
 	for _, node := range slices.Sorted(maps.Keys(members.Contested)) {
 		s.Contested = append(s.Contested, Contested{Node: node, Pools: members.Contested[node]})
 	}

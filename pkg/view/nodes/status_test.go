@@ -310,7 +310,9 @@ func large() nodes.Cluster {
 	master.Labels["role"], poolless.Labels["role"] = "master", "other"
 	c.Pools[4].Spec.NodeSelector.MatchLabels, contested.Labels["gpu"] = map[string]string{"gpu": ""}, ""
 	contested.Labels["role"] = "edge"
-	c.Nodes = append(c.Nodes, master, silent, poolless, contested)
+	released := at("released", before)
+	released.Annotations[api.NodeReleasedAnnotation] = ""
+	c.Nodes = append(c.Nodes, master, silent, poolless, contested, released)
 	return c
 }
 

@@ -130,6 +130,9 @@ func (s *Status) strayText(out io.Writer) {
 	if n := len(s.WithoutPool); n > 0 {
 		lines = append(lines, fmt.Sprintf("%s in no pool: %s", printable.Count(n, "node"), printable.List(s.WithoutPool, mostNames)))
 	}
+	if n := len(s.Released); n > 0 {
+		lines = append(lines, fmt.Sprintf("%s released from the node stage: %s", printable.Count(n, "node"), printable.List(s.Released, mostNames)))
+	}
 	if n := len(s.WithoutDaemon); n > 0 {
 		lines = append(lines, fmt.Sprintf("%s without a daemon, not counted above: %s", printable.Count(n, "node"), printable.List(s.WithoutDaemon, mostNames)))
 	}
