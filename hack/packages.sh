@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks that each of its arguments, the patterns in PKG, selects packages . Go takes a folder without ./ for a package of its standard
+# Checks that each of its arguments, the patterns in PKG, selects packages. Go takes a folder without ./ for a package of its standard
 # library.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -44,7 +44,7 @@ func accessFlag(cmd *cobra.Command, err error) string {
 	case errors.Is(inaccessible, failure.ErrWithoutTLS):
 		flag, value = "insecure-registry", "HOST"
 	}
-	if cmd.Flags().Lookup(flag) == nil {
+	if f := cmd.Flags().Lookup(flag); f == nil || f.Changed {
 		return ""
 	}
 	return "--" + flag + " " + value

@@ -208,11 +208,11 @@ func TestInaccessibleRegistryIsNoFailedVerification(t *testing.T) {
 			[]string{"--certificate-authority", trusted},
 		},
 		{
-			"invalid credentials", private, "unauthorized: registry " + private + ` refuses access to platform/release: it does not accept the credentials of "carol": check the entry`, "; use --registry-config FILE\n",
+			"invalid credentials", private, "unauthorized: registry " + private + ` refuses access to platform/release: it does not accept the credentials of "carol": check the entry`, "\n",
 			[]string{"--certificate-authority", trusted, "--registry-config", credentials(private, "carol")},
 		},
 		{
-			"an account without access", private, "unauthorized: registry " + private + " accepts the credentials but denies access to platform/release: grant the account access", "; use --registry-config FILE\n",
+			"an account without access", private, "unauthorized: registry " + private + " accepts the credentials but denies access to platform/release: grant the account access", "\n",
 			[]string{"--certificate-authority", trusted, "--registry-config", credentials(private, "alice")},
 		},
 		{"an unknown authority", open, "the certificate of " + open + " is not signed by a trusted authority: add that authority", "; use --certificate-authority FILE\n", nil},

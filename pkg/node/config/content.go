@@ -40,6 +40,11 @@ type Content struct {
 	OSImage string
 }
 
+// BootsLike reports whether a host boots with the same in both contents: kernel arguments and image.
+func (c Content) BootsLike(other Content) bool {
+	return c.OSImage == other.OSImage && slices.Equal(c.KernelArguments, other.KernelArguments)
+}
+
 // File is a file on a host.
 type File struct {
 	// Path is absolute, without "." and "..".

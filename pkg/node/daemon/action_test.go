@@ -118,6 +118,24 @@ func TestChangeWithAnActionThatMustFailDoesNotBegin(t *testing.T) {
 	assert.Empty(t, m.Calls)
 }
 
+// TestObstacleAfterTheDrainEndsTheCordon has a node that is drained when the obstacle appears. It serves, so it gets its pods back.
+func TestObstacleAfterTheDrainEndsTheCordon(t *testing.T) {
+	s, m, name := machineWith(t)
+	m.Unit = func(unit string) (exists, hasFailed bool, err error) { return unit != "motd.service", false, nil }
+	d := process(t, s, m)
+	d.policies = restartOf("motd.service")
+	n := newNode(map[string]string{
+		api.DesiredConfigAnnotation: name, api.DesiredDrainAnnotation: "drain-" + name, api.AppliedDrainAnnotation: "drain-" + name,
+	})
+	written, _, err := d.step(t.Context(), n)
+	require.NoError(t, err)
+	assert.Equal(t, api.NodeDegraded, written.Annotations[api.NodeStateAnnotation])
+	written, _, err = d.step(t.Context(), written)
+	require.NoError(t, err)
+	assert.Equal(t, "uncordon-", written.Annotations[api.DesiredDrainAnnotation])
+	assert.Empty(t, m.Calls)
+}
+
 func TestInitSystemWithoutAnAnswerDegradesTheNode(t *testing.T) {
 	s, m, name := machineWith(t)
 	m.Unit = func(string) (exists, hasFailed bool, err error) {

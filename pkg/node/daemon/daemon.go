@@ -74,7 +74,7 @@ type Machine interface {
 	Undo(ctx context.Context) error
 	Confirm(ctx context.Context, name string) error
 	Release(ctx context.Context) error
-	LacksUnit(ctx context.Context, unit string) (bool, error)
+	Accepts(ctx context.Context, action disruption.Action) (bool, error)
 	Refusal(ctx context.Context, content config.Content, actions []disruption.Action) (string, error)
 	Unsupported(content config.Content) string
 	ChangesBoot(from, to config.Content) bool
@@ -263,11 +263,7 @@ func (d *Daemon) retry(ctx context.Context, n *corev1.Node, desired string) erro
 func (d *Daemon) reportRollBack(ctx context.Context, n *corev1.Node, current, reason string) (*corev1.Node, error) {
 	text := fmt.Sprintf("the node returned to its former config: %s. Change or delete the MachineConfig that causes this, or repair the node and run 'cvo nodes retry %s'",
 		reason, n.Name)
-	if written, err := d.degrade(ctx, n, text); written != nil || err != nil {
-		return written, err
-	}
-	_, written, err := d.release(ctx, n, current)
-	return written, err
+	return d.refuse(ctx, n, current, text)
 }
 
 // endPending calls end if a change is pending. hasEnded is true once none is. The other results are those of step.
@@ -295,7 +291,7 @@ func (d *Daemon) end(ctx context.Context, change host.Change, desired string) er
 	if err != nil {
 		return err
 	}
-	hasRebooted := change.Phase == host.Applied && change.NeedsReboot() && change.Boot != boot
+	hasRebooted := change.Phase == host.Applied && change.NeedsReboot() && !change.AwaitsReboot(boot)
 	if change.To.Name == desired || hasRebooted {
 		err := d.machine.Resume(ctx)
 		if err == nil {
@@ -355,12 +351,12 @@ func (d *Daemon) update(ctx context.Context, n *corev1.Node, current host.Config
 	case errors.Is(err, errNotStaged), errors.Is(err, errUnsupported):
 		return d.giveUp(ctx, n, desired, err)
 	case err != nil:
-		written, reportErr := d.degrade(ctx, n, err.Error())
-		return written, requestRetry.Max, reportErr
+		written, err := d.refuse(ctx, n, current.Name, err.Error())
+		return written, requestRetry.Max, err
 	}
 	decision, err := d.decide(ctx, current, content)
 	if reason, ok := errors.AsType[obstacle](err); ok {
-		written, err := d.degrade(ctx, n, string(reason))
+		written, err := d.refuse(ctx, n, current.Name, string(reason))
 		return written, requestRetry.Max, err
 	}
 	if err != nil {
@@ -387,6 +383,15 @@ func (d *Daemon) update(ctx context.Context, n *corev1.Node, current host.Config
 	d.failed = failure{}
 	written, err = d.settle(ctx, n, desired)
 	return written, 0, err
+}
+
+// refuse reports why the node keeps its current config for now. Then it requests that a cordon is lifted, because the node serves.
+func (d *Daemon) refuse(ctx context.Context, n *corev1.Node, current, reason string) (*corev1.Node, error) {
+	if written, err := d.degrade(ctx, n, reason); written != nil || err != nil {
+		return written, err
+	}
+	_, written, err := d.release(ctx, n, current)
+	return written, err
 }
 
 // giveUp reports that a config cannot be applied to the host. Unless the undo failed, the cordon is lifted next.
@@ -427,7 +432,7 @@ func (d *Daemon) decide(ctx context.Context, current host.Config, content config
 		return decision, obstacle(fmt.Sprintf("the host differs from MachineConfig %s, so the update does not start: %s: %s. Restore the content of that MachineConfig",
 			current.Name, found[0].Path, found[0].Found))
 	}
-	policies, err := disruption.ForHost(d.policies, func(service string) (bool, error) { return d.machine.LacksUnit(ctx, service) })
+	policies, err := disruption.ForHost(d.policies, func(a disruption.Action) (bool, error) { return d.machine.Accepts(ctx, a) })
 	if err != nil {
 		return decision, obstacle(err.Error())
 	}

@@ -91,42 +91,28 @@ func Invalid(own operatorv1.NodeDisruptionPolicyConfig) []string {
 	return texts
 }
 
-// ForHost is like Policies, for one host. A default policy with an action on a service that the host lacks requires a reboot: it is made for
-// another distribution. An administrator's policy stays as it is, and its action fails.
+// ForHost is like Policies, for one host. A default policy with an action that the host does not accept requires a reboot: it is made for another
+// distribution. An administrator's policy stays as it is, and its action fails.
 func ForHost(
-	own operatorv1.NodeDisruptionPolicyConfig, lacks func(service string) (bool, error),
+	own operatorv1.NodeDisruptionPolicyConfig, accepts func(Action) (bool, error),
 ) (operatorv1.NodeDisruptionPolicyClusterStatus, error) {
 	policies := Default()
 	for i, policy := range policies.Files {
 		for _, action := range policy.Actions {
-			service := serviceOf(action)
-			if service == "" {
-				continue
+			if action.Type == operatorv1.SpecialStatusAction {
+				action = reloadCRIO
 			}
-			isLacking, err := lacks(service)
+			accepted, err := accepts(action)
 			if err != nil {
 				return policies, err
 			}
-			if isLacking {
+			if !accepted {
 				policies.Files[i].Actions = []Action{{Type: operatorv1.RebootStatusAction}}
 				break
 			}
 		}
 	}
 	return merge(policies, own), nil
-}
-
-// serviceOf returns the service that an action reloads or restarts; empty if it does neither.
-func serviceOf(a Action) string {
-	switch {
-	case a.Type == operatorv1.SpecialStatusAction:
-		return string(reloadCRIO.Reload.ServiceName)
-	case a.Reload != nil:
-		return string(a.Reload.ServiceName)
-	case a.Restart != nil:
-		return string(a.Restart.ServiceName)
-	}
-	return ""
 }
 
 // Decide returns the actions for a change. A change of the kernel, its arguments, FIPS mode, extensions or the image needs a reboot. So

@@ -198,10 +198,12 @@ func TestDefaultPolicyForAMissingServiceRequiresAReboot(t *testing.T) {
 		"/etc/crio/policies":           {"Reload:crio.service"},
 		"/var/lib/kubelet/config.json": {"None"},
 	} {
-		policies, err := disruption.ForHost(own, func(service string) (bool, error) { return service != "kubelet.service", nil })
+		policies, err := disruption.ForHost(own, func(a disruption.Action) (bool, error) {
+			return a.Reload == nil && (a.Restart == nil || a.Restart.ServiceName == "kubelet.service"), nil
+		})
 		require.NoError(t, err)
 		assert.Equal(t, want, words(disruption.Decide(changed(path), policies).Actions), path)
 	}
-	_, err := disruption.ForHost(own, func(string) (bool, error) { return false, assert.AnError })
+	_, err := disruption.ForHost(own, func(disruption.Action) (bool, error) { return false, assert.AnError })
 	require.ErrorIs(t, err, assert.AnError)
 }

@@ -82,8 +82,8 @@ func (g *Guard) look(ctx context.Context) (hasEnded bool, err error) {
 		return false, err
 	case change.IsUndoing():
 		return false, g.machine.RollBack(ctx, change, "") // by another process, which may have ended
-	case change.Phase == host.Applied && change.NeedsReboot() && change.Boot == boot:
-		return false, nil // the machine has not booted with the config yet
+	case change.AwaitsReboot(boot):
+		return false, nil
 	}
 	if g.change != change.ID() {
 		g.change, g.trial = change.ID(), Trial{}

@@ -50,8 +50,13 @@ func (h *Host) begin(s *state, name string, content config.Content, actions []di
 	if err != nil {
 		return err
 	}
+	from, err := h.Content(s.Current)
+	if err != nil {
+		return err
+	}
 	change := &Change{
-		From: s.Current, To: Config{name, digestOf(encoded)}, Phase: Applying, Steps: steps, Actions: actions, Boot: boot, Originals: originals,
+		From: s.Current, To: Config{name, digestOf(encoded)}, Phase: Applying, Steps: steps, Actions: actions, Boot: boot,
+		ChangesBoot: !from.BootsLike(content), Originals: originals,
 	}
 	return h.record(s, change, encoded)
 }
@@ -158,13 +163,25 @@ func (h *Host) Act(phase Phase, run func(Change) error) error {
 	})
 }
 
-// SetPrepared records that the machine was prepared in this boot to boot with the applied change.
+// SetPrepared records that the caller has set, in this boot, what the host boots with after the applied change.
 func (h *Host) SetPrepared(boot string) error {
 	return h.locked(func(s *state) error {
 		if s.Change == nil || s.Change.Phase != Applied {
 			return fmt.Errorf("preparing the boot: %w", ErrNotApplied)
 		}
 		s.Change.Prepared = boot
+		return h.save(s)
+	})
+}
+
+// BeginRestoring begins the undo of an applied change before the caller sets what the host booted with before. Otherwise another process could confirm
+// the change meanwhile. It does nothing if another change is pending, or if the undo has begun. reason is that of RollBack; empty for Undo.
+func (h *Host) BeginRestoring(change Change, reason string) error {
+	return h.locked(func(s *state) error {
+		if s.Change == nil || s.Change.ID() != change.ID() || s.Change.Phase != Applied {
+			return nil
+		}
+		s.Change.Phase, s.Change.RollBack, s.Change.Failure = Restoring, reason, reason
 		return h.save(s)
 	})
 }

@@ -94,10 +94,28 @@ func (h *Host) Content(c Config) (config.Content, error) {
 	return content, nil
 }
 
-// HasFile reports whether the host has a file with this path. A link is none.
-func (h *Host) HasFile(name string) (bool, error) {
+// HasProgram reports whether the host has an executable file with this path. A link is none. What a config has put there does not count, because
+// the next config may not have it.
+func (h *Host) HasProgram(name string) (bool, error) {
+	s, err := h.load()
+	if err != nil {
+		return false, err
+	}
+	e, isManaged := s.Originals[name]
+	if !isManaged {
+		e, err = h.tree.Read(name)
+	}
+	return e.IsProgram(), err
+}
+
+// Program returns the path on the host of an executable file. If the pending change has removed or replaced it by something else, the file of before is
+// put there. found is false if there is neither.
+func (h *Host) Program(change Change, name string) (file string, found bool, err error) {
 	e, err := h.tree.Read(name)
-	return e.Kind == tree.File, err
+	if err != nil || e.IsProgram() {
+		return name, err == nil, err
+	}
+	return h.former(change, name)
 }
 
 // locked calls change with the state on disk, as the only process that may change it.

@@ -258,6 +258,7 @@ func TestKeysBelongToTheirUser(t *testing.T) {
 	write(t, root, "/etc/passwd", fmt.Sprintf("root:x:0:0::/root:/bin/sh\ncore:x:%d:%d::/home/core:/bin/sh\n", uid, gid), 0o644)
 	update(t, h, "keys", keys)
 	const file = "/home/core/.ssh/authorized_keys"
+	assert.Equal(t, fmt.Sprintf("40700 %d:%d", uid, gid), list(t, root)["/home/core/.ssh"])
 	assert.Equal(t, fmt.Sprintf("100600 %d:%d ssh-ed25519 AAAA a@example.com\nssh-ed25519 BBBB b@example.com\n", uid, gid), list(t, root)[file])
 	write(t, root, file, "ssh-ed25519 CCCC", 0o600)
 	found, err := h.Verify(keys)

@@ -37,6 +37,8 @@ const (
 	Applying Phase = "Applying"
 	// Applied: all steps have happened. The change waits for Confirm or Undo.
 	Applied Phase = "Applied"
+	// Restoring: the caller sets what the host booted with before the change. Only a change with ChangesBoot has this phase.
+	Restoring Phase = "Restoring"
 	// Undoing: some steps may be undone.
 	Undoing Phase = "Undoing"
 	// Undone: all steps are undone. The actions of the change must follow, because the services may run with the undone files.
@@ -56,8 +58,9 @@ type Change struct {
 	Actions []disruption.Action `json:"actions,omitempty"`
 	// Boot is the host's boot at the latest of these times: before the first step, after all steps, after their undo.
 	Boot string `json:"boot,omitempty"`
-	// Prepared is the boot in which the machine was prepared to boot with the change; empty before.
-	Prepared string `json:"prepared,omitempty"`
+	// ChangesBoot reports whether the change is also about what the host boots with. Prepared is the boot in which the caller has set that; empty before.
+	ChangesBoot bool   `json:"changesBoot,omitempty"`
+	Prepared    string `json:"prepared,omitempty"`
 	// Acted reports whether all steps had happened, so that the caller may have run actions.
 	Acted bool `json:"acted,omitempty"`
 	// RollBack is the guard's reason to undo the change; empty if it has none.
@@ -70,7 +73,20 @@ type Change struct {
 func (c Change) ID() string { return c.To.Digest + " " + c.Boot }
 
 // IsUndoing reports whether the undo of the change has begun.
-func (c Change) IsUndoing() bool { return c.Phase == Undoing || c.Phase == Undone }
+func (c Change) IsUndoing() bool {
+	return c.Phase == Restoring || c.Phase == Undoing || c.Phase == Undone
+}
+
+// AwaitsReboot reports whether the change is applied, and the running boot has not begun with all of it.
+func (c Change) AwaitsReboot(boot string) bool {
+	switch {
+	case c.Phase != Applied || !c.NeedsReboot():
+		return false
+	case c.ChangesBoot:
+		return c.Prepared == "" || c.Prepared == boot // also after a boot without the preparation
+	}
+	return c.Boot == boot
+}
 
 // Step changes one path. Each path has one step at most, so the entry on the host shows whether the step has happened.
 type Step struct {
@@ -265,10 +281,9 @@ func (h *Host) copyFile(name, digest string) error {
 // formerFile is a file that a change has removed or replaced, for a process that needs it before the change ends.
 func (h *Host) formerFile() string { return path.Join(config.Folder, "former") }
 
-// Former makes a file executable that the pending change has removed or replaced, and returns its path on the host. found is false if the change has
-// done neither, or if the path had no file before.
-func (h *Host) Former(change Change, name string) (file string, found bool, err error) {
-	i := slices.IndexFunc(change.Steps, func(s Step) bool { return s.Path == name && s.Before.Kind == tree.File })
+// former copies the executable file that the change has removed or replaced, and returns the path of the copy. found is false if there was none.
+func (h *Host) former(change Change, name string) (file string, found bool, err error) {
+	i := slices.IndexFunc(change.Steps, func(s Step) bool { return s.Path == name && s.Before.IsProgram() })
 	if i < 0 {
 		return "", false, nil
 	}

@@ -24,7 +24,7 @@ func (h *Host) plan(s *state, to target) ([]Step, map[string]tree.Entry, error) 
 		after = map[string]tree.Entry{}
 	}
 	maps.Copy(after, wanted)
-	folders, err := h.folders(s, after)
+	folders, err := h.folders(s, after, to)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -91,7 +91,7 @@ func compareSteps(a, b Step) int {
 }
 
 // folders returns the folders that the entries need and that either do not exist or were created for a config.
-func (h *Host) folders(s *state, entries map[string]tree.Entry) (map[string]tree.Entry, error) {
+func (h *Host) folders(s *state, entries map[string]tree.Entry, to target) (map[string]tree.Entry, error) {
 	folders := map[string]tree.Entry{}
 	for name, e := range entries {
 		if e.Kind == tree.Absent {
@@ -105,7 +105,9 @@ func (h *Host) folders(s *state, entries map[string]tree.Entry) (map[string]tree
 			if err != nil {
 				return nil, err
 			}
-			if isNeeded {
+			if e, isOwned := to.folders[folder]; isNeeded && isOwned {
+				folders[folder] = e
+			} else if isNeeded {
 				folders[folder] = own(tree.Entry{Kind: tree.Folder, Mode: 0o755})
 			}
 		}

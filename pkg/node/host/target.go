@@ -31,6 +31,8 @@ type target struct {
 	owners map[string]config.File
 	// data contains the data of the files by digest.
 	data map[string][]byte
+	// folders contains the folders that belong to the user of the SSH keys, for the case that they do not exist.
+	folders map[string]tree.Entry
 	// disabled contains the paths of links that enable disabled units. Their entries have kind Absent.
 	disabled map[string]bool
 	// originals are those of the journal. A path that the target does not have returns to its original.
@@ -46,29 +48,30 @@ func (h *Host) HasKeysUser() (bool, error) {
 	return found, err
 }
 
-// keysFile returns the file with the SSH keys. It replaces the keys of the user.
-func (h *Host) keysFile(keys []string) (file config.File, found bool, err error) {
-	user, found, err := h.user(keysUser)
-	if !found || err != nil {
-		return file, false, err
-	}
-	file = config.File{Path: path.Join(user.home, ".ssh/authorized_keys"), Mode: 0o600, User: config.Owner{ID: user.uid}, Group: config.Owner{ID: user.gid}}
-	file.Data = []byte(strings.Join(keys, "\n") + "\n")
-	return file, true, nil
-}
-
-// targetOf is the function targetOf, with the SSH keys. A host without their user, which is only a folder, ignores them.
+// targetOf is the function targetOf, with the file of the SSH keys, which replaces the keys of their user. A host without that user, which is only a
+// folder, ignores them.
 func (h *Host) targetOf(content config.Content) (target, error) {
-	if len(content.SSHKeys) > 0 {
-		file, found, err := h.keysFile(content.SSHKeys)
-		if err != nil {
-			return target{}, err
-		}
-		if found {
-			content.Files = append(slices.Clone(content.Files), file)
-		}
+	if len(content.SSHKeys) == 0 {
+		return targetOf(content)
 	}
-	return targetOf(content)
+	u, found, err := h.user(keysUser)
+	if err != nil {
+		return target{}, err
+	}
+	if !found {
+		return targetOf(content)
+	}
+	folder := path.Join(u.home, ".ssh")
+	content.Files = append(slices.Clone(content.Files), config.File{
+		Path: path.Join(folder, "authorized_keys"), Mode: 0o600, User: config.Owner{ID: u.uid}, Group: config.Owner{ID: u.gid},
+		Data: []byte(strings.Join(content.SSHKeys, "\n") + "\n"),
+	})
+	t, err := targetOf(content)
+	t.folders = map[string]tree.Entry{}
+	for _, name := range []string{u.home, folder} {
+		t.folders[name] = tree.Entry{Kind: tree.Folder, Mode: 0o700, UID: u.uid, GID: u.gid}
+	}
+	return t, err
 }
 
 // targetOf returns the target of a Content without its SSH keys. A unit is a file below /etc/systemd/system, a drop-in a file in its folder NAME.d, a masked

@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/cluster-version/cvo/pkg/node/config"
 	"github.com/cluster-version/cvo/pkg/node/host"
@@ -19,9 +21,10 @@ import (
 // HookFile is the program of a host that sets what the machine boots with. The operating system has it, or a MachineConfig brings it. The first
 // argument is what it must do:
 //
-//   - apply sets the Boot on its standard input for the next boot. It may run again after a crash. If it fails, it must have set nothing.
-//   - rollback sets the Boot on its standard input, with which the machine ran before, for the next boot. It may run although apply has not.
-//   - booted writes the Boot with which the machine runs to its standard output.
+//   - booted writes the Boot with which the machine runs to its standard output. If it fails, the hook cannot be used.
+//   - apply sets the Boot on its standard input for the next boot. It may run again after a crash.
+//   - rollback sets the Boot on its standard input, with which the machine ran before, for the next boot. It may run although apply has not, and after
+//     an apply that failed or was killed.
 const HookFile = "/etc/cvo-node/hook"
 
 // Boot is what a machine boots with. A hook reads and writes it as JSON.
@@ -37,10 +40,6 @@ func bootOf(content config.Content) Boot {
 	return Boot{KernelArguments: append([]string{}, content.KernelArguments...), OSImage: content.OSImage}
 }
 
-func (b Boot) equals(other Boot) bool {
-	return b.OSImage == other.OSImage && slices.Equal(b.KernelArguments, other.KernelArguments)
-}
-
 func (b Boot) String() string {
 	text := fmt.Sprintf("kernel arguments %q", strings.Join(b.KernelArguments, " "))
 	if b.OSImage != "" {
@@ -49,42 +48,53 @@ func (b Boot) String() string {
 	return text
 }
 
-// hasHook reports whether a host with the content of a config has the hook: it comes with the config, or is there already.
+// hasHook reports whether a host with the content of a config has the hook: it comes with the config, or the host has it of its own.
 func (m *Machine) hasHook(content config.Content) bool {
-	if slices.ContainsFunc(content.Files, func(f config.File) bool { return f.Path == HookFile && f.Mode&0o100 != 0 }) {
-		return true
+	if i := slices.IndexFunc(content.Files, func(f config.File) bool { return f.Path == HookFile }); i >= 0 {
+		return content.Files[i].Mode&0o100 != 0
 	}
-	has, err := m.host.HasFile(HookFile)
+	has, err := m.host.HasProgram(HookFile)
 	return has && err == nil
 }
 
 // ChangesBoot reports whether a machine with the content of one config boots with something else than with another. A folder does not boot.
 func (m *Machine) ChangesBoot(from, to config.Content) bool {
-	return m.init != nil && !bootOf(from).equals(bootOf(to))
+	return m.init != nil && !from.BootsLike(to)
 }
 
-// boots returns what the machine boots with before and after a change, and whether these differ.
-func (m *Machine) boots(change host.Change) (from, to Boot, differ bool, err error) {
-	before, err := m.host.Content(change.From)
+// errBrokenHook means that the hook has set nothing.
+var errBrokenHook = errors.New("the hook cannot be used")
+
+// setBoot sets what the machine boots with after a change.
+func (m *Machine) setBoot(ctx context.Context, change host.Change, boot string) error {
+	content, err := m.host.Content(change.To)
 	if err != nil {
-		return from, to, false, err
+		return err
 	}
-	after, err := m.host.Content(change.To)
-	if err != nil {
-		return from, to, false, err
+	if _, err := m.hook(ctx, change, "booted", Boot{}); err != nil {
+		return fmt.Errorf("%w: %w", errBrokenHook, err)
 	}
-	return bootOf(before), bootOf(after), m.ChangesBoot(before, after), nil
+	if _, err := m.hook(ctx, change, "apply", bootOf(content)); err != nil {
+		return err
+	}
+	return m.host.SetPrepared(boot)
 }
 
-// restoreBoot sets what the machine booted with before the applied change, if the change is about that. The files of the change are still there,
-// because they may contain the hook. Another change than the one with the ID stays; an empty ID is any.
-func (m *Machine) restoreBoot(ctx context.Context, id string) error {
-	return m.host.Act(host.Applied, func(change host.Change) error {
-		from, _, differ, err := m.boots(change)
-		if err != nil || !differ || id != "" && change.ID() != id {
-			return err
+// restoreBoot sets what the machine booted with before an applied change, if the change is about that. The files of the change are still there, because
+// they may contain the hook. reason is that of RollBack; empty for Undo.
+func (m *Machine) restoreBoot(ctx context.Context, change host.Change, reason string) error {
+	if m.init == nil || !change.ChangesBoot {
+		return nil
+	}
+	if err := m.host.BeginRestoring(change, reason); err != nil {
+		return err
+	}
+	return m.host.Act(host.Restoring, func(change host.Change) error {
+		content, err := m.host.Content(change.From)
+		if err == nil {
+			_, err = m.hook(ctx, change, "rollback", bootOf(content))
 		}
-		if _, err := m.hook(ctx, change, "rollback", from); err != nil {
+		if err != nil {
 			return fmt.Errorf("undoing the change to %s: %w: %w", change.To.Name, host.ErrNotUndone, err)
 		}
 		return nil
@@ -108,25 +118,24 @@ func (m *Machine) bootDifference(ctx context.Context, change host.Change, conten
 	if err := json.Unmarshal(output, &booted); err != nil {
 		return "", fmt.Errorf("reading the output of %s booted: %w", HookFile, err)
 	}
-	wanted := bootOf(content)
-	if wanted.OSImage == "" {
-		booted.OSImage = "" // no config sets it
+	running := config.Content{KernelArguments: booted.KernelArguments, OSImage: booted.OSImage}
+	if content.OSImage == "" {
+		running.OSImage = "" // no config sets it
 	}
-	if !booted.equals(wanted) {
-		return fmt.Sprintf("%s: booted with %s instead of %s", HookFile, booted, wanted), nil
+	if !running.BootsLike(content) {
+		return fmt.Sprintf("%s: booted with %s instead of %s", HookFile, bootOf(running), bootOf(content)), nil
 	}
 	return "", nil
 }
 
-var errNoHook = errors.New("the node has no program " + HookFile)
+// hookWait is the time for which the output of a hook that has ended may stay open.
+const hookWait = 5 * time.Second
+
+var errNoHook = errors.New("the node has no executable program " + HookFile)
 
 // hook runs the hook and returns its output. A pending change that removes the hook still uses it.
 func (m *Machine) hook(ctx context.Context, change host.Change, verb string, input Boot) ([]byte, error) {
-	file := HookFile
-	found, err := m.host.HasFile(file)
-	if err == nil && !found {
-		file, found, err = m.host.Former(change, file)
-	}
+	file, found, err := m.host.Program(change, HookFile)
 	if err == nil && !found {
 		err = errNoHook
 	}
@@ -140,6 +149,10 @@ func (m *Machine) hook(ctx context.Context, change host.Change, verb string, inp
 	ctx, cancel := context.WithTimeout(ctx, actionTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, m.root+file, verb)
+	// A program that the hook has started may outlive it, and hold its output.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = hookWait
 	var output, failure bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(encoded), &output, &failure
 	if err := cmd.Run(); err != nil {

@@ -3,9 +3,11 @@
 package machine_test
 
 import (
+	"context"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -23,11 +25,14 @@ case $0 in */var/lib/cvo-node/former) root=${root%/var} ;; esac
 echo "$1" >>"$root/hook-calls"
 case $1 in
 apply)
+	cat >"$root/next"
 	if [ -e "$root/fails" ]; then
 		echo "no space in /boot" >&2
 		exit 1
 	fi
-	cat >"$root/next"
+	if [ -e "$root/hangs" ]; then
+		sleep 1000
+	fi
 	;;
 rollback) cat >"$root/next" ;;
 booted) if [ -e "$root/running" ]; then cat "$root/running"; else echo {}; fi ;;
@@ -51,21 +56,29 @@ func (p *testMachine) booted() bool {
 	return err == nil && strings.Contains(string(running), "quiet")
 }
 
-// hookCalls returns the calls of the hook since the last call of hookCalls.
-func (p *testMachine) hookCalls() string {
+// readCalls returns the calls of the hook.
+func (p *testMachine) readCalls() string {
 	calls, err := os.ReadFile(p.Root + "/hook-calls")
 	if err != nil {
 		return ""
 	}
-	require.NoError(p.t, os.Remove(p.Root+"/hook-calls"))
-	return strings.Join(strings.Fields(string(calls)), " ")
+	return string(calls)
+}
+
+// hookCalls returns the calls of the hook since the last call of hookCalls.
+func (p *testMachine) hookCalls() string {
+	calls := p.readCalls()
+	if calls != "" {
+		require.NoError(p.t, os.Remove(p.Root+"/hook-calls"))
+	}
+	return strings.Join(strings.Fields(calls), " ")
 }
 
 func TestHookSetsKernelArguments(t *testing.T) {
 	p := play(t)
 	m, h := p.open(tree.Options{})
 	require.ErrorIs(t, m.Apply(t.Context(), "new", withHook, reboot), machine.ErrRebooting)
-	assert.Equal(t, "apply", p.hookCalls())
+	assert.Equal(t, "booted apply", p.hookCalls())
 	p.boot()
 	require.NoError(t, m.Resume(t.Context()))
 	assert.True(t, p.booted())
@@ -96,7 +109,7 @@ func TestHookSetsKernelArguments(t *testing.T) {
 		assert.True(t, p.booted())
 		p.hookCalls()
 	}
-	assert.Equal(t, "apply booted", p.hookCalls())
+	assert.Equal(t, "booted apply booted", p.hookCalls())
 	require.NoError(t, h.Confirm("without"))
 	assert.NoFileExists(t, p.Root+"/var/lib/cvo-node/former")
 }
@@ -153,7 +166,7 @@ func TestMachineThatBootsWithOtherArgumentsDiffers(t *testing.T) {
 	require.ErrorContains(t, err, `/etc/cvo-node/hook: booted with kernel arguments "" instead of kernel arguments "quiet"`)
 
 	require.ErrorIs(t, m.Undo(t.Context()), machine.ErrRebooting)
-	assert.Equal(t, "apply booted rollback", p.hookCalls(), "the hook is still there for the rollback")
+	assert.Equal(t, "booted apply booted rollback", p.hookCalls(), "the hook is still there for the rollback")
 	assert.Equal(t, before, p.files())
 	assert.NoFileExists(t, p.Root+machine.HookFile)
 }
@@ -164,7 +177,9 @@ func TestFailedHookUndoesTheChange(t *testing.T) {
 	m, _ := p.open(tree.Options{})
 	require.EqualError(t, m.Apply(t.Context(), "new", withHook, reboot),
 		"applying new: running /etc/cvo-node/hook apply: exit status 1: no space in /boot")
-	assert.Equal(t, "apply", p.hookCalls(), "it has set nothing")
+	assert.Equal(t, "booted apply rollback", p.hookCalls(), "it may have set something")
+	p.boot()
+	assert.False(t, p.booted())
 	assert.Equal(t, before, p.files())
 	assert.Empty(t, p.Calls)
 	_, pending := p.pending()
@@ -182,12 +197,12 @@ func TestBrokenRollbackLeavesTheChangePending(t *testing.T) {
 	assert.Empty(t, p.hookCalls())
 	require.NoError(t, os.Chmod(p.Root+machine.HookFile, 0o600))
 	for _, undo := range []func() error{
-		func() error { return m.Undo(t.Context()) },
 		func() error { return m.RollBack(t.Context(), change, "a check failed") },
+		func() error { return m.Undo(t.Context()) },
 	} {
 		err := undo()
 		require.ErrorIs(t, err, host.ErrNotUndone)
-		require.ErrorContains(t, err, "permission denied")
+		require.ErrorContains(t, err, "the node has no executable program /etc/cvo-node/hook")
 		assert.Equal(t, after, p.files())
 	}
 	require.NoError(t, os.Chmod(p.Root+machine.HookFile, 0o700))
@@ -198,6 +213,72 @@ func TestBrokenRollbackLeavesTheChangePending(t *testing.T) {
 	rolledBack, err := h.RolledBack()
 	require.NoError(t, err)
 	assert.Equal(t, "a check failed", rolledBack.Reason)
+}
+
+// TestHookOfAConfigDoesNotOutliveIt has a config that keeps the arguments and drops the hook that the config before has brought.
+func TestHookOfAConfigDoesNotOutliveIt(t *testing.T) {
+	p := play(t)
+	m, h := p.open(tree.Options{})
+	require.ErrorIs(t, m.Apply(t.Context(), "new", withHook, reboot), machine.ErrRebooting)
+	p.boot()
+	require.NoError(t, m.Resume(t.Context()))
+	require.NoError(t, h.Confirm("new"))
+	assert.Empty(t, m.Unsupported(withHook))
+	assert.Contains(t, m.Unsupported(config.Content{KernelArguments: []string{"quiet"}}), "this node cannot change kernel arguments")
+}
+
+// TestUnusableHookSetsNothing has a hook that cannot even report. Its change is undone without it.
+func TestUnusableHookSetsNothing(t *testing.T) {
+	p := play(t)
+	m, _ := p.open(tree.Options{})
+	broken := withHook
+	broken.Files = append([]config.File{{Path: machine.HookFile, Mode: 0o755, Data: []byte("#!/bin/sh\nexit 7\n")}}, content.Files...)
+	require.ErrorContains(t, m.Apply(t.Context(), "new", broken, reboot), "the hook cannot be used: running /etc/cvo-node/hook booted: exit status 7")
+	assert.Equal(t, before, p.files())
+	_, pending := p.pending()
+	assert.False(t, pending)
+}
+
+// TestHangingHookEnds has a hook whose child holds its output.
+func TestHangingHookEnds(t *testing.T) {
+	p := play(t)
+	p.Write("/hangs", "")
+	m, _ := p.open(tree.Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		for !strings.Contains(p.readCalls(), "apply") {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+	}()
+	require.ErrorContains(t, m.Apply(ctx, "new", withHook, reboot), "running /etc/cvo-node/hook apply: signal: killed")
+	require.NoError(t, os.Remove(p.Root+"/hangs"))
+	require.ErrorIs(t, m.Resume(t.Context()), machine.ErrRebooting, "the next process repeats it")
+}
+
+// TestConfirmationComesTooLateAfterARollBackHasBegun kills the guard between the hook and the undo of the files.
+func TestConfirmationComesTooLateAfterARollBackHasBegun(t *testing.T) {
+	p := play(t)
+	m, _ := p.open(tree.Options{})
+	require.ErrorIs(t, m.Apply(t.Context(), "new", withHook, reboot), machine.ErrRebooting)
+	p.boot()
+	change, _ := p.pending()
+	writes := 0
+	guard, _ := p.open(tree.Options{Step: func(_, path string) error {
+		if writes++; strings.HasPrefix(path, "/etc/") {
+			panic("killed")
+		}
+		return nil
+	}})
+	assert.Panics(t, func() { _ = guard.RollBack(t.Context(), change, "a check failed") })
+	assert.Contains(t, p.hookCalls(), "rollback")
+	require.ErrorIs(t, m.Confirm(t.Context(), "new"), host.ErrNotApplied)
+	require.ErrorIs(t, m.Resume(t.Context()), host.ErrUndoing)
+	require.ErrorIs(t, m.Undo(t.Context()), machine.ErrRebooting)
+	p.boot()
+	require.NoError(t, m.Undo(t.Context()))
+	assert.Equal(t, before, p.files())
+	assert.False(t, p.booted())
 }
 
 func TestKeysNeedTheirUser(t *testing.T) {
@@ -218,6 +299,8 @@ func TestMachineWithoutAHookHasNoBootParameters(t *testing.T) {
 	assert.Equal(t, text, m.Unsupported(without))
 	assert.Empty(t, m.Unsupported(withHook), "the config brings it")
 	p.Write(machine.HookFile, "")
+	assert.Equal(t, text, m.Unsupported(without), "it is not executable")
+	require.NoError(t, os.Chmod(p.Root+machine.HookFile, 0o700))
 	assert.Empty(t, m.Unsupported(without), "the host has it")
 	without.FIPS = true
 	assert.Equal(t, "this node cannot change FIPS mode: remove that from the MachineConfigs of its pool, or move the node to another pool", m.Unsupported(without))

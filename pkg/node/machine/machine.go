@@ -113,34 +113,33 @@ func (m *Machine) hasKeysUser() bool {
 	return has && err == nil
 }
 
-// LacksUnit reports whether the init system has no such unit. A folder lacks none.
-func (m *Machine) LacksUnit(ctx context.Context, unit string) (bool, error) {
-	if m.init == nil {
-		return false, nil
+// Accepts reports whether the init system would accept an action on a service now. A folder accepts all.
+func (m *Machine) Accepts(ctx context.Context, action disruption.Action) (bool, error) {
+	switch {
+	case m.init == nil:
+	case action.Reload != nil:
+		return m.init.CanReload(ctx, string(action.Reload.ServiceName))
+	case action.Restart != nil:
+		return m.init.HasUnit(ctx, string(action.Restart.ServiceName))
 	}
-	has, err := m.init.HasUnit(ctx, unit)
-	return !has && err == nil, err
+	return true, nil
 }
 
 // Refusal returns why the init system would refuse one of the actions, with the remedy; empty if it accepts all. Such an action fails in the undo, too,
-// so the change must not begin. Units that the content defines may differ after the change, so Refusal ignores them. A folder refuses nothing.
+// so the change must not begin. Units that the content defines may differ after the change, so Refusal ignores them.
 func (m *Machine) Refusal(ctx context.Context, content config.Content, actions []disruption.Action) (string, error) {
-	if m.init == nil {
-		return "", nil
-	}
 	for _, action := range actions {
-		var unit string
-		accepts, problem := m.init.HasUnit, "does not exist"
+		var unit, problem string
 		switch {
 		case action.Reload != nil:
-			unit, accepts, problem = string(action.Reload.ServiceName), m.init.CanReload, "does not run or cannot be reloaded"
+			unit, problem = string(action.Reload.ServiceName), "does not run or cannot be reloaded"
 		case action.Restart != nil:
-			unit = string(action.Restart.ServiceName)
+			unit, problem = string(action.Restart.ServiceName), "does not exist"
 		}
-		if unit == "" || slices.ContainsFunc(content.Units, func(u config.Unit) bool { return u.Name == unit }) {
+		if slices.ContainsFunc(content.Units, func(u config.Unit) bool { return u.Name == unit }) {
 			continue
 		}
-		if ok, err := accepts(ctx, unit); !ok || err != nil {
+		if accepted, err := m.Accepts(ctx, action); !accepted || err != nil {
 			return fmt.Sprintf("%s of unit %s would fail on this node: the unit %s. Change the node disruption policy", action.Type, unit, problem), err
 		}
 	}
@@ -231,8 +230,15 @@ func (m *Machine) complete(ctx context.Context) error {
 		return err
 	case ctx.Err() != nil:
 		return failed // the process ends, and the next one repeats it
+	case errors.Is(failed, errBrokenHook):
+		err = m.undone(ctx, m.host.Undo())
+	default:
+		err = m.Undo(ctx)
 	}
-	return errors.Join(failed, m.undone(ctx, m.host.Undo()))
+	if errors.Is(err, host.ErrBusy) {
+		return fmt.Errorf("%w; %v", failed, err) //nolint:errorlint // the failure counts, and another process continues the undo
+	}
+	return errors.Join(failed, err)
 }
 
 // follow runs the actions of a change, or reboots. After the reboot it checks the result. failed is a failure of the change.
@@ -244,32 +250,27 @@ func (m *Machine) follow(ctx context.Context, change host.Change) (failed, err e
 	if err != nil {
 		return nil, err
 	}
-	_, to, differ, err := m.boots(change)
-	if err != nil {
-		return nil, err
-	}
-	latest := change.Boot
-	if differ {
-		latest = change.Prepared
-	}
-	switch {
-	case latest == "": // also after a boot without the preparation
-		if _, failed := m.hook(ctx, change, "apply", to); failed != nil {
-			return failed, nil
-		}
-		if err := m.host.SetPrepared(boot); err != nil {
-			return nil, err
-		}
-	case latest != boot:
+	if !change.AwaitsReboot(boot) {
 		return nil, m.verify(ctx, change)
+	}
+	if change.ChangesBoot && change.Prepared == "" {
+		if err := m.setBoot(ctx, change, boot); errors.Is(err, host.ErrBusy) {
+			return nil, err
+		} else if err != nil {
+			return err, nil
+		}
 	}
 	return nil, m.reboot(ctx)
 }
 
-// Undo restores the files of the host to their state before the pending change. If a service or a boot has used the files of the change, it runs
-// the actions again. An error leaves the change pending; ErrRebooting is one.
+// Undo restores the files of the host to their state before the pending change, and what it boots with. If a service or a boot has used the files of the
+// change, it runs the actions again. An error leaves the change pending; ErrRebooting is one.
 func (m *Machine) Undo(ctx context.Context) error {
-	if err := m.restoreBoot(ctx, ""); err != nil {
+	change, _, err := m.host.Pending()
+	if err == nil {
+		err = m.restoreBoot(ctx, change, "")
+	}
+	if err != nil {
 		return err
 	}
 	return m.undone(ctx, m.host.Undo())
@@ -288,7 +289,7 @@ func (m *Machine) isReleased() bool {
 
 // RollBack is like Undo for one change, see host.RollBack. The host keeps the reason for the daemon.
 func (m *Machine) RollBack(ctx context.Context, change host.Change, reason string) error {
-	if err := m.restoreBoot(ctx, change.ID()); err != nil {
+	if err := m.restoreBoot(ctx, change, reason); err != nil {
 		return err
 	}
 	return m.undone(ctx, m.host.RollBack(change, reason))

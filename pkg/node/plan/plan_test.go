@@ -430,23 +430,6 @@ func TestNodesWithADaemonOfAnotherReleaseWait(t *testing.T) {
 }
 
 // TestNodesThatCannotStageAreSkipped has a pool with a slot for the node of the leading controller, and another node that cannot stage the config.
-func TestLimitedPoolStartsOnlySoMany(t *testing.T) {
-	p := plan.Pool{Name: "worker", Slots: 5, Limit: 1, Limited: "waits for the canaries"}
-	for _, name := range []string{"n1", "n2", "n3"} {
-		p.Candidates = append(p.Candidates, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
-	}
-	assert.True(t, p.CanStart())
-	plans := plan.NewIndex(nil).Plan([]plan.Pool{p}, time.Time{})
-	assert.Equal(t, p.Candidates[:1], plans[0].Start)
-	require.Len(t, plans[0].Waiting, 2)
-	assert.Equal(t, "waits for the canaries", plans[0].Waiting[0].String())
-	assert.Zero(t, plans[0].Idle)
-
-	p.Limit = 0
-	assert.False(t, p.CanStart())
-	assert.Empty(t, plan.NewIndex(nil).Plan([]plan.Pool{p}, time.Time{})[0].Start)
-}
-
 func TestNodesThatCannotStageAreSkipped(t *testing.T) {
 	nodes, _ := parseNodes(t, "a: leader:")
 	machines := map[string]*mcfgv1.MachineConfigNode{}
@@ -467,4 +450,25 @@ func TestNodesThatCannotStageAreSkipped(t *testing.T) {
 	require.Len(t, result.Waiting, 2)
 	assert.Equal(t, why, result.Waiting[0].String(), "it does not wait for a slot")
 	assert.Equal(t, plan.ControlPlane, result.Waiting[1].Cause)
+}
+
+func TestLimitedPoolStartsOnlySoMany(t *testing.T) {
+	p := plan.Pool{Name: "worker", Slots: 5, Limit: 1, Limited: "waits for the canaries"}
+	for _, name := range []string{"n1", "n2", "n3"} {
+		p.Candidates = append(p.Candidates, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+	assert.True(t, p.CanStart())
+	plans := plan.NewIndex(nil).Plan([]plan.Pool{p}, time.Time{})
+	assert.Equal(t, p.Candidates[:1], plans[0].Start)
+	require.Len(t, plans[0].Waiting, 2)
+	assert.Equal(t, "waits for the canaries", plans[0].Waiting[0].String())
+	assert.Zero(t, plans[0].Idle)
+
+	p.Limit, p.Slots = 5, 1
+	plans = plan.NewIndex(nil).Plan([]plan.Pool{p}, time.Time{})
+	assert.Equal(t, plan.Slot, plans[0].Waiting[0].Cause, "the slots limit more")
+
+	p.Limit, p.Slots = 0, 5
+	assert.False(t, p.CanStart())
+	assert.Empty(t, plan.NewIndex(nil).Plan([]plan.Pool{p}, time.Time{})[0].Start)
 }

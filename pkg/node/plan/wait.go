@@ -87,7 +87,7 @@ func (r *round) wait(p *Pool, n *corev1.Node, hasSlot bool) Wait {
 		w.Cause, w.refusal = Refused, why
 		return w
 	}
-	if !hasSlot && p.Limited != "" {
+	if !hasSlot && p.Limited != "" && p.Limit < p.Slots-p.Used {
 		w.Cause, w.refusal = Refused, p.Limited
 		return w
 	}

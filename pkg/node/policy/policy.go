@@ -27,7 +27,8 @@ type Pool struct {
 	Policy *api.NodeRolloutPolicy
 	// Nodes is the number of the pool's nodes, and Failed the number of those that failed to stage or to apply the pool's config.
 	Nodes, Failed int
-	// Config is the pool's config. Started is the number of the nodes that run it, update to it or failed to, and Done the number of those that run it.
+	// Config is the pool's config. Started is the number of the nodes that run it, update to it or failed to, and Done the number of those that run it
+	// and are ready.
 	Config        string
 	Started, Done int
 	// Updated reports whether all nodes run what the pool's MachineConfigs result in. The others are reasons why that may need an administrator:
@@ -102,21 +103,28 @@ func decide(pools []Pool, p Pool, now time.Time) (d Decision) {
 	return d
 }
 
-// decideCanary limits the start to the canaries until enough nodes run the config. Then it returns the time at which their soak ends; zero before,
-// and without canaries. A node that failed is a canary, so that no other takes its place.
+// decideCanary limits the start to the canaries until enough nodes have run the config for long enough. It returns the time at which that is so; zero
+// before enough nodes run it, and without canaries. A node that failed is a canary, so that no other takes its place.
 func (d *Decision) decideCanary(p Pool, now time.Time) (soaked time.Time) {
 	canary := p.Policy.Spec.Canary
-	if canary == nil {
+	if canary == nil || p.Config == "" {
 		return soaked
 	}
-	if d.Canary = p.Policy.Status.Canary; d.Canary == nil || d.Canary.Config != p.Config {
-		d.Canary = nil
-		canaries := min(scaled(&canary.Nodes, p.Nodes), p.Nodes)
-		if p.Done < canaries {
-			d.Limit = max(canaries-p.Started, 0)
-			d.Limited = fmt.Sprintf("waits for the canaries of NodeRolloutPolicy %s: %d of %d run the config", p.Name, p.Done, canaries)
+	if d.Canary = p.Policy.Status.Canary; d.Canary != nil && d.Canary.Config == p.Config {
+		if soaked = d.Canary.Since.Add(canary.Soak.Duration); !soaked.After(now) {
 			return soaked
 		}
+	} else {
+		d.Canary = nil
+	}
+	canaries := min(scaled(&canary.Nodes, p.Nodes), p.Nodes)
+	if p.Done < canaries || p.Nodes == 0 {
+		d.Canary = nil
+		d.Limit = max(canaries-p.Started, 0)
+		d.Limited = fmt.Sprintf("waits for the canaries of NodeRolloutPolicy %s: %d of %d run the config and are ready", p.Name, p.Done, canaries)
+		return time.Time{}
+	}
+	if d.Canary == nil {
 		d.Canary = &api.NodeCanaryStatus{Config: p.Config, Since: metav1.NewTime(now.UTC().Truncate(time.Second))}
 	}
 	return d.Canary.Since.Add(canary.Soak.Duration)

@@ -203,16 +203,18 @@ func TestCanariesStartFirst(t *testing.T) {
 		status        *api.NodeCanaryStatus
 		want          Decision
 	}{
-		{"none has started", intstr.FromInt32(2), 0, 0, nil, Decision{Limit: 2, Limited: "waits for the canaries of NodeRolloutPolicy worker: 0 of 2 run the config"}},
-		{"of another config they are no canaries", intstr.FromString("3%"), 1, 0, since("old", "2026-11-20T10:00:00Z"), Decision{Limit: 2, Limited: "waits for the canaries of NodeRolloutPolicy worker: 0 of 3 run the config"}},
-		{"all have started", intstr.FromInt32(2), 2, 1, nil, Decision{Limited: "waits for the canaries of NodeRolloutPolicy worker: 1 of 2 run the config"}},
-		{"more have started before there was a policy", intstr.FromInt32(2), 5, 1, nil, Decision{Limited: "waits for the canaries of NodeRolloutPolicy worker: 1 of 2 run the config"}},
+		{"none has started", intstr.FromInt32(2), 0, 0, nil, Decision{Limit: 2, Limited: "waits for the canaries of NodeRolloutPolicy worker: 0 of 2 run the config and are ready"}},
+		{"of another config they are no canaries", intstr.FromString("3%"), 1, 0, since("old", "2026-11-20T10:00:00Z"), Decision{Limit: 2, Limited: "waits for the canaries of NodeRolloutPolicy worker: 0 of 3 run the config and are ready"}},
+		{"all have started", intstr.FromInt32(2), 2, 1, nil, Decision{Limited: "waits for the canaries of NodeRolloutPolicy worker: 1 of 2 run the config and are ready"}},
+		{"more have started before there was a policy", intstr.FromInt32(2), 5, 1, nil, Decision{Limited: "waits for the canaries of NodeRolloutPolicy worker: 1 of 2 run the config and are ready"}},
 		{"all are done", intstr.FromInt32(2), 2, 2, nil, Decision{Canary: since("new", "2026-11-28T10:00:00Z"), Refusal: soaks, Again: at(t, "2026-11-28T10:30:00Z")}},
 		{"they soak", intstr.FromInt32(2), 2, 2, since("new", "2026-11-28T09:40:00Z"), Decision{
 			Canary: since("new", "2026-11-28T09:40:00Z"), Again: at(t, "2026-11-28T10:10:00Z"),
 			Refusal: "waits until the canaries of NodeRolloutPolicy worker have run the config for 30m, at 2026-11-28T10:10:00Z",
 		}},
 		{"they have soaked", intstr.FromInt32(2), 2, 2, since("new", "2026-11-28T09:30:00Z"), Decision{Canary: since("new", "2026-11-28T09:30:00Z")}},
+		{"one is lost while they soak", intstr.FromInt32(2), 2, 1, since("new", "2026-11-28T09:40:00Z"), Decision{Limited: "waits for the canaries of NodeRolloutPolicy worker: 1 of 2 run the config and are ready"}},
+		{"more are wanted while they soak", intstr.FromInt32(3), 2, 2, since("new", "2026-11-28T09:40:00Z"), Decision{Limit: 1, Limited: "waits for the canaries of NodeRolloutPolicy worker: 2 of 3 run the config and are ready"}},
 		{"one fails later", intstr.FromInt32(2), 2, 1, since("new", "2026-11-28T09:30:00Z"), Decision{Canary: since("new", "2026-11-28T09:30:00Z")}},
 		{"the pool is smaller", intstr.FromInt32(200), 100, 100, nil, Decision{Canary: since("new", "2026-11-28T10:00:00Z"), Refusal: soaks, Again: at(t, "2026-11-28T10:30:00Z")}},
 	} {
@@ -221,6 +223,9 @@ func TestCanariesStartFirst(t *testing.T) {
 		d := Decide([]Pool{{Name: "worker", Policy: p, Nodes: 100, Config: "new", Started: tt.started, Done: tt.done}}, now)[0]
 		assert.Equal(t, tt.want, d, tt.name)
 	}
+	p := &api.NodeRolloutPolicy{Spec: api.NodeRolloutPolicySpec{Canary: &api.NodeCanary{Nodes: intstr.FromInt32(1), Soak: *minutes(30)}}}
+	empty := Decide([]Pool{{Name: "worker", Policy: p, Config: "new"}}, now)[0]
+	assert.Nil(t, empty.Canary, "no node has proved anything")
 	d := decideFor(api.NodeRolloutPolicySpec{Canary: &api.NodeCanary{Nodes: intstr.FromString("x")}}, now)
 	assert.Equal(t, "spec.canary.nodes is x: use a number such as 2 or a percentage such as 3%", d.Invalid)
 	d = decideFor(api.NodeRolloutPolicySpec{Canary: &api.NodeCanary{Nodes: intstr.FromInt32(1), Soak: *minutes(-1)}}, now)

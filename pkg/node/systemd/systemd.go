@@ -57,7 +57,7 @@ func (m *Manager) CanReload(ctx context.Context, unit string) (bool, error) {
 		return false, err
 	}
 	state, err := property[string](ctx, m, unit, "ActiveState")
-	return state == "active", err
+	return state == "active" || state == "reloading", err
 }
 
 func property[T any](ctx context.Context, m *Manager, unit, name string) (value T, err error) {

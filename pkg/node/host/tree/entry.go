@@ -36,6 +36,9 @@ type Entry struct {
 	XAttrs map[string][]byte `json:"xattrs"`
 }
 
+// IsProgram reports whether the entry is a file that its owner may execute.
+func (e Entry) IsProgram() bool { return e.Kind == File && e.Mode&0o100 != 0 }
+
 // Matches reports whether the found entry has the state of e. An existing folder always matches a folder.
 func (e Entry) Matches(found Entry) bool {
 	if e.Kind != found.Kind {
