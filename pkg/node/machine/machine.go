@@ -27,7 +27,7 @@ const actionTimeout = 10 * time.Minute
 var (
 	// ErrRebooting means that the machine reboots. The next process continues after that.
 	ErrRebooting = errors.New("the machine reboots")
-	// ErrDiffers means that the machine has rebooted with a config, and has not all of its content.
+	// ErrDiffers means that the machine has rebooted with a config, and has not all of its content, or one of its units has failed.
 	ErrDiffers = errors.New("after the reboot, the host differs from the config")
 
 	errNoInit = errors.New("the folder has no init system that could run the actions of the pending change")
@@ -216,7 +216,7 @@ func (m *Machine) complete(ctx context.Context) error {
 		if boot == change.Boot {
 			return m.reboot(ctx)
 		}
-		return m.verify(change.To)
+		return m.verify(ctx, change)
 	})
 	switch {
 	case failed == nil:
@@ -300,9 +300,9 @@ func (m *Machine) act(ctx context.Context, action disruption.Action) error {
 	}
 }
 
-// verify returns ErrDiffers with the first difference between the host and a config.
-func (m *Machine) verify(c host.Config) error {
-	content, err := m.host.Content(c)
+// verify returns ErrDiffers with the first difference between the host and the config of a change, or with a unit of the change that has failed.
+func (m *Machine) verify(ctx context.Context, change host.Change) error {
+	content, err := m.host.Content(change.To)
 	if err != nil {
 		return err
 	}
@@ -313,5 +313,9 @@ func (m *Machine) verify(c host.Config) error {
 	if len(found) > 0 {
 		return fmt.Errorf("%w: %s: %s", ErrDiffers, found[0].Path, found[0].Found)
 	}
-	return nil
+	unit, err := m.FailedUnit(ctx, change, content)
+	if unit != "" && err == nil {
+		err = fmt.Errorf("%w: unit %s has failed", ErrDiffers, unit)
+	}
+	return err
 }
