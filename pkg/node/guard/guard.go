@@ -109,12 +109,6 @@ func (g *Guard) check(ctx context.Context, change host.Change) (failure string) 
 	case found != "":
 		return found
 	}
-	switch unit, err := g.machine.FailedUnit(ctx, change, content); {
-	case err != nil:
-		return err.Error()
-	case unit != "":
-		return fmt.Sprintf("unit %s has failed", unit)
-	}
 	if g.options.KubeletHealth == "" {
 		return ""
 	}

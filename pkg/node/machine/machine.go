@@ -27,7 +27,7 @@ const actionTimeout = 10 * time.Minute
 var (
 	// ErrRebooting means that the machine reboots. The next process continues after that.
 	ErrRebooting = errors.New("the machine reboots")
-	// ErrDiffers means that the machine has rebooted with a config, and has not all of its content.
+	// ErrDiffers means that the machine has rebooted with a config, and has not all of its content, or one of its units has failed.
 	ErrDiffers = errors.New("after the reboot, the host differs from the config")
 
 	errNoInit = errors.New("the folder has no init system that could run the actions of the pending change")
@@ -367,8 +367,8 @@ func (m *Machine) verify(ctx context.Context, change host.Change) error {
 	return err
 }
 
-// Difference returns the first difference between the host's files and the content of an applied change, or between what the machine has booted with
-// and that content; empty if there is none.
+// Difference returns the first difference between the machine and the content of an applied change: a file, a unit of the change that has failed, or
+// what the machine has booted with. It is empty if there is none.
 func (m *Machine) Difference(ctx context.Context, change host.Change, content config.Content) (string, error) {
 	found, err := m.host.Verify(content)
 	if err != nil {
@@ -376,6 +376,12 @@ func (m *Machine) Difference(ctx context.Context, change host.Change, content co
 	}
 	if len(found) > 0 {
 		return found[0].Path + ": " + found[0].Found, nil
+	}
+	switch unit, err := m.FailedUnit(ctx, change, content); {
+	case err != nil:
+		return "", err
+	case unit != "":
+		return fmt.Sprintf("unit %s has failed", unit), nil
 	}
 	return m.bootDifference(ctx, change, content)
 }

@@ -251,6 +251,18 @@ func TestRebootCompletesAChange(t *testing.T) {
 	assert.Len(t, p.Calls, 2)
 }
 
+func TestUnitThatFailsAfterTheRebootPreventsTheConfirmation(t *testing.T) {
+	p := play(t)
+	m, _ := p.open(tree.Options{})
+	units := config.Content{Units: []config.Unit{{Name: "failed.service", Contents: "[Unit]"}}}
+	require.ErrorIs(t, m.Apply(t.Context(), "new", units, reboot), machine.ErrRebooting)
+	p.boot()
+	err := m.Resume(t.Context())
+	require.ErrorIs(t, err, machine.ErrDiffers)
+	assert.EqualError(t, err, "after the reboot, the host differs from the config: unit failed.service has failed")
+	require.ErrorIs(t, m.Undo(t.Context()), machine.ErrRebooting)
+}
+
 func TestUndoRebootsOnlyAMachineThatHasBootedWithTheChange(t *testing.T) {
 	p := play(t)
 	m, _ := p.open(tree.Options{})
