@@ -28,7 +28,8 @@ const (
 	DesiredImageAnnotation = machineConfig + "desiredImage"
 	// NodeStateAnnotation is the daemon's state, one of the NodeState constants. The daemon writes it.
 	NodeStateAnnotation = machineConfig + "state"
-	// NodeReasonAnnotation explains the state, in at most NodeReasonText bytes; empty if the state is Done. The daemon writes it.
+	// NodeReasonAnnotation explains the state, in at most NodeReasonText bytes; empty if the state is Done. While the daemon tries a config again that
+	// failed, it has the reason of the failure. The daemon writes it.
 	NodeReasonAnnotation = machineConfig + "reason"
 	// DesiredDrainAnnotation requests "drain-" or "uncordon-" followed by the name of a config. The daemon writes it.
 	DesiredDrainAnnotation = machineConfig + "desiredDrain"

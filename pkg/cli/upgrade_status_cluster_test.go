@@ -142,6 +142,7 @@ func assertNoVersion(t *testing.T, kubeconfig string) {
 		{"nodes pause", []string{"worker"}},
 		{"nodes plan", nil},
 		{"nodes resume", []string{"worker"}},
+		{"nodes retry", []string{"worker-0"}},
 		{"nodes status", nil},
 		{"release diff", []string{"1.0.0", "1.1.0"}},
 		{"release extract", nil},

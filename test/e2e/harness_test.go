@@ -14,6 +14,8 @@ import (
 	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
+	operatorv1 "github.com/openshift/api/operator/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -43,7 +45,7 @@ type testPlatform struct {
 func newTestPlatform(t *testing.T, s *site) *testPlatform {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	require.NoError(t, errors.Join(clientgoscheme.AddToScheme(scheme), configv1.Install(scheme)))
+	require.NoError(t, errors.Join(clientgoscheme.AddToScheme(scheme), configv1.Install(scheme), mcfgv1.Install(scheme), operatorv1.Install(scheme)))
 	config := rest.CopyConfig(s.Config)
 	config.WarningHandlerWithContext = rest.NoWarnings{}
 	l := &testPlatform{T: t, site: s}

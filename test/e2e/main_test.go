@@ -36,7 +36,7 @@ type step struct {
 	test func(*testing.T, *site)
 }
 
-// TestPlatform covers the life of a platform from a bare cluster to a bare cluster. TestPlatform, TestFault and TestNetwork run in parallel
+// TestPlatform covers the life of a platform from a bare cluster to a bare cluster. All tests run in parallel
 // on their own clusters.
 func TestPlatform(t *testing.T) {
 	t.Parallel()
@@ -69,6 +69,19 @@ func TestNetwork(t *testing.T) {
 		{"Namespace", testFaultNamespace},
 		{"Server", testFaultServer},
 		{"Failover", testFailover},
+	})
+}
+
+// TestNodes covers the node stage on machines that systemd runs and reboots.
+func TestNodes(t *testing.T) {
+	t.Parallel()
+	follow(t, newSite(t, siteOptions{suffix: nodesSite, workers: 3, ownAddresses: true}), []step{
+		{"Reboot", testNodeReboot},
+		{"Policies", testNodePolicies},
+		{"Drain", testNodeDrain},
+		{"Killed", testNodeKilled},
+		{"Obstacle", testNodeObstacle},
+		{"Rollback", testNodeRollback},
 	})
 }
 

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,6 +43,8 @@ type siteOptions struct {
 	workers int
 	// ownNetwork leaves the pod network to the release.
 	ownNetwork bool
+	// ownAddresses makes nodes keep their addresses when they reboot, see cluster.Options.Network.
+	ownAddresses bool
 	// components are the components of the releases; default are all of the example platform.
 	components []string
 }
@@ -51,12 +54,17 @@ const (
 	platformSite = ""
 	faultSite    = "-fault"
 	networkSite  = "-network"
+	nodesSite    = "-nodes"
 )
 
 // cluster returns the options of a site's cluster.
 func (o siteOptions) cluster() cluster.Options {
 	name := cluster.DefaultName() + o.suffix
-	return cluster.Options{Name: name, Dir: filepath.Join("../../bin/e2e", name), Workers: o.workers, NoNetwork: o.ownNetwork}
+	options := cluster.Options{Name: name, Dir: filepath.Join("../../bin/e2e", name), Workers: o.workers, NoNetwork: o.ownNetwork}
+	if o.ownAddresses {
+		options.Network = name
+	}
+	return options
 }
 
 // newSite creates everything that the tests need, or uses what CVO_E2E_KEEP has left, and removes it after the test.
@@ -96,11 +104,11 @@ func (s *site) create(t *testing.T, o cluster.Options) {
 	})
 	group.Go(func() error {
 		defer close(network)
-		return docker.AwaitNetwork(ctx, registry.DefaultNetwork) // kind creates this network
+		return docker.AwaitNetwork(ctx, cmp.Or(o.Network, registry.DefaultNetwork)) // kind creates this network
 	})
 	group.Go(func() (err error) {
 		<-network
-		if s.registry, err = registry.Start(ctx, registry.Options{Name: registryOf(o)}); err != nil {
+		if s.registry, err = registry.Start(ctx, registry.Options{Name: registryOf(o), Network: o.Network}); err != nil {
 			return err
 		}
 		return s.prepare(ctx, o.Dir)
@@ -114,7 +122,7 @@ func (s *site) attach(t *testing.T, o cluster.Options) {
 	var err error
 	s.Cluster, err = cluster.Attach(t.Context(), o)
 	require.NoError(t, err)
-	s.registry, err = registry.Attach(t.Context(), registry.Options{Name: registryOf(o)})
+	s.registry, err = registry.Attach(t.Context(), registry.Options{Name: registryOf(o), Network: o.Network})
 	require.NoError(t, err)
 	require.NoError(t, s.prepare(t.Context(), o.Dir))
 }
@@ -174,7 +182,7 @@ func interrupted(ctx context.Context) error {
 		return nil
 	}
 	var errs []error
-	for _, suffix := range []string{platformSite, faultSite, networkSite} {
+	for _, suffix := range []string{platformSite, faultSite, networkSite, nodesSite} {
 		errs = append(errs, remove(ctx, siteOptions{suffix: suffix}.cluster()))
 	}
 	return errors.Join(errs...)

@@ -3,7 +3,6 @@
 package nodes_test
 
 import (
-	"bytes"
 	"errors"
 	"os"
 	"os/exec"
@@ -21,8 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
-	cvo "github.com/cluster-version/cvo/pkg/cli"
-	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/node/config"
 	"github.com/cluster-version/cvo/test/machine"
 	"github.com/cluster-version/cvo/test/systemd"
@@ -149,10 +146,7 @@ func TestGuardReturnsTheNode(t *testing.T) {
 		assert.False(c, n.Spec.Unschedulable)
 	})
 
-	var out bytes.Buffer
-	cmd := cvo.New(command.Streams{In: strings.NewReader(""), Out: &out, Err: &out})
-	cmd.SetArgs([]string{"nodes", "retry", "n1", "--kubeconfig", s.env.Kubeconfig})
-	require.NoError(t, cmd.ExecuteContext(t.Context()), out.String())
+	s.cvo("", "nodes", "retry", "n1")
 	<-h.reboots
 	stop()
 	h.Boot()

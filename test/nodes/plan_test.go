@@ -92,19 +92,25 @@ func (s *stage) plan(added string) nodes.PoolPlan {
 	return s.planOf(api.WorkerPool, added)
 }
 
+// cvo runs a command of an administrator and returns its output.
+func (s *stage) cvo(in string, args ...string) (output []byte) {
+	s.t.Helper()
+	var out, errs bytes.Buffer
+	cmd := cvo.New(command.Streams{In: strings.NewReader(in), Out: &out, Err: &errs})
+	cmd.SetArgs(append(args, "--kubeconfig", s.env.Kubeconfig))
+	require.NoError(s.t, cmd.ExecuteContext(s.t.Context()), errs.String())
+	return out.Bytes()
+}
+
 // planOf is like plan, for a pool.
 func (s *stage) planOf(pool, added string) nodes.PoolPlan {
 	s.t.Helper()
-	args := []string{"nodes", "plan", pool, "-o", "json", "--kubeconfig", s.env.Kubeconfig}
+	args := []string{"nodes", "plan", pool, "-o", "json"}
 	if added != "" {
 		args = append(args, "-f", "-")
 	}
-	var out, errs bytes.Buffer
-	cmd := cvo.New(command.Streams{In: strings.NewReader(added), Out: &out, Err: &errs})
-	cmd.SetArgs(args)
-	require.NoError(s.t, cmd.ExecuteContext(s.t.Context()), errs.String())
 	var plan nodes.Plan
-	require.NoError(s.t, json.Unmarshal(out.Bytes(), &plan))
+	require.NoError(s.t, json.Unmarshal(s.cvo(added, args...), &plan))
 	require.Len(s.t, plan.Pools, 1)
 	return plan.Pools[0]
 }

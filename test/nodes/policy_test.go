@@ -154,7 +154,7 @@ func TestOthersWaitForTheCanary(t *testing.T) {
 }
 
 // TestFailureBudgetHaltsAPool lets the host of one of three nodes reject a config. The two others keep their config until the failed config is
-// deleted.
+// deleted, also while the first one tries it again.
 func TestFailureBudgetHaltsAPool(t *testing.T) {
 	s := start(t, "n1", "n2", "n3")
 	s.config("00-worker", nil)
@@ -176,9 +176,14 @@ func TestFailureBudgetHaltsAPool(t *testing.T) {
 		require.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Name: api.WorkerPool}, p))
 		assert.Contains(c, nodepool.Message(p, nodepool.NodesWaiting), "NodeRolloutPolicy worker halted the pool: 1 node failed")
 	})
+	end := s.pod("app-on-n1", "n1") // it keeps the next attempt from its end
+	s.cvo("", "nodes", "retry", "n1")
+	s.eventuallyDeleted("app-on-n1")
+	assert.Equal(t, api.NodeWorking, s.node("n1").Annotations[api.NodeStateAnnotation])
 	for _, name := range []string{"n2", "n3"} {
 		assert.Equal(t, before, s.node(name).Annotations[api.DesiredConfigAnnotation])
 	}
+	end()
 	require.NoError(t, s.client.Delete(t.Context(), &mcfgv1.MachineConfig{ObjectMeta: metav1.ObjectMeta{Name: "50-a"}}))
 	s.policyCondition(api.PolicyHalted, api.ReasonWithinFailureBudget)
 	s.eventually(func(c *assert.CollectT) {

@@ -37,7 +37,7 @@ again only after this command. Run it after you have removed the cause from the 
 there, which gives the node another config. If a config could not be applied at all, the node tries again by itself, after
 delays of up to an hour, and this command ends the delay.
 
-The command writes annotation ` + api.NodeRetryAnnotation + ` of the Node. It asks for one attempt: if that fails, too,
+The command writes annotation ` + api.NodeRetryAnnotation + ` of the Node. Each run requests one attempt: if that fails, too,
 run the command again. The node kept its slot of maxUnavailable, so it is drained at once, also in a paused pool and outside the
 windows of a NodeRolloutPolicy. The command lists MachineConfigPools and Nodes.
 

@@ -55,7 +55,11 @@ func (o *processOptions) add(f *pflag.FlagSet) {
 const connectTimeout = 3 * time.Second
 
 func (o *processOptions) config() (*rest.Config, error) {
-	cfg, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
+	load := rest.InClusterConfig // BuildConfigFromFlags would log a warning
+	if o.kubeconfig != "" {
+		load = func() (*rest.Config, error) { return clientcmd.BuildConfigFromFlags("", o.kubeconfig) }
+	}
+	cfg, err := load()
 	if err != nil {
 		return nil, fmt.Errorf("finding the cluster: %w: run in a pod, or set --kubeconfig", err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/rest"
 
 	"github.com/cluster-version/cvo/pkg/cli/command"
 )
@@ -35,6 +36,13 @@ func TestGuardOfAFolderWithoutAChangeEnds(t *testing.T) {
 	cmd := New(command.Streams{Out: io.Discard, Err: io.Discard})
 	cmd.SetArgs([]string{"guard", "--root", t.TempDir()})
 	require.NoError(t, cmd.ExecuteContext(t.Context()))
+}
+
+func TestProcessWithoutAKubeconfigNeedsAPod(t *testing.T) {
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	_, err := (&processOptions{}).config()
+	require.ErrorIs(t, err, rest.ErrNotInCluster)
+	assert.ErrorContains(t, err, "run in a pod, or set --kubeconfig")
 }
 
 // TestProcessesLimitTheTimeOfAConnection has no server: the default of client-go is 30 seconds, which each reboot would cost.

@@ -280,6 +280,26 @@ func TestRequestedRetryHasOneAttempt(t *testing.T) {
 	assert.False(t, isNew)
 }
 
+// TestReasonOfAFailureStaysDuringTheNextAttempt has attempts by themselves, on request, and with another config. The failure counts until it is known how
+// the attempt ends.
+func TestReasonOfAFailureStaysDuringTheNextAttempt(t *testing.T) {
+	s, m, name := machineWith(t)
+	for _, tt := range []struct{ failed, request, want string }{
+		{name, "", "no space"}, {"", name + " 1", "no space"}, {"other", "", ""}, {"", "", ""},
+	} {
+		d := process(t, s, m)
+		d.failed.config = tt.failed
+		n := newNode(map[string]string{
+			api.DesiredConfigAnnotation: name, api.NodeStateAnnotation: api.NodeDegraded, api.NodeReasonAnnotation: "no space", api.NodeRetryAnnotation: tt.request,
+		})
+		n.Annotations[api.DaemonReleaseAnnotation] = "1.0.0"
+		written, _, err := d.step(t.Context(), n)
+		require.NoError(t, err)
+		assert.Equal(t, api.NodeWorking, written.Annotations[api.NodeStateAnnotation])
+		assert.Equal(t, tt.want, written.Annotations[api.NodeReasonAnnotation], "%v", tt)
+	}
+}
+
 func TestRequestedRetryEndsTheDelayOfAFailure(t *testing.T) {
 	s, m, name := machineWith(t)
 	d := process(t, s, m)

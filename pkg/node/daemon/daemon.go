@@ -187,7 +187,8 @@ func first(delays ...time.Duration) time.Duration {
 // retry counts consecutive failures of a request. A failure of one kind of request does not delay another.
 type retry struct{ failures int }
 
-// after returns the delay before the next attempt: the usual one, 0 for none, or one that grows with the failures. It logs an error with a message.
+// after returns the delay before the next attempt: the usual one, 0 for none, or one that grows with the failures. It logs an error with a message,
+// unless the process ends, as in each reboot.
 func (r *retry) after(ctx context.Context, message string, err error, usual time.Duration) time.Duration {
 	if err == nil {
 		r.failures = 0
@@ -195,7 +196,9 @@ func (r *retry) after(ctx context.Context, message string, err error, usual time
 	}
 	r.failures++
 	after := requestRetry.After(r.failures)
-	logr.FromContextOrDiscard(ctx).Error(err, message, "retry", after.String())
+	if ctx.Err() == nil {
+		logr.FromContextOrDiscard(ctx).Error(err, message, "retry", after.String())
+	}
 	return after
 }
 
@@ -249,7 +252,7 @@ func (d *Daemon) retry(ctx context.Context, n *corev1.Node, desired string) erro
 	}
 	isNew, err := d.host.Retry(request)
 	if err == nil && isNew {
-		d.failed = failure{}
+		d.failed = failure{config: desired}
 		logr.FromContextOrDiscard(ctx).Info("retrying on request", "config", desired)
 	}
 	return err
@@ -364,8 +367,12 @@ func (d *Daemon) update(ctx context.Context, n *corev1.Node, current host.Config
 		return nil, 0, err
 	}
 	if decision.Drain && !isRequested {
+		reason := ""
+		if d.failed.config == desired {
+			reason = n.Annotations[api.NodeReasonAnnotation] // the pool counts the failure until the attempt has ended
+		}
 		written, err := d.annotate(ctx, n, map[string]string{
-			api.NodeStateAnnotation: api.NodeWorking, api.NodeReasonAnnotation: "", api.DesiredDrainAnnotation: wanted,
+			api.NodeStateAnnotation: api.NodeWorking, api.NodeReasonAnnotation: reason, api.DesiredDrainAnnotation: wanted,
 		})
 		return written, 0, err
 	}

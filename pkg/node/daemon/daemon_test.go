@@ -157,6 +157,10 @@ func TestRejectedReportIsRepeatedAtTheNextStep(t *testing.T) {
 		require.Len(t, lines, attempt)
 		assert.Contains(t, lines[attempt-1], `"msg"="reporting the progress failed"`)
 	}
+	ctx, end := context.WithCancel(ctx)
+	end()
+	d.tryReport(ctx, s)
+	assert.Len(t, lines, 3, "the end of the process is no error")
 }
 
 func TestChangesOfTheHostAreLogged(t *testing.T) {

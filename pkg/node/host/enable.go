@@ -11,6 +11,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -37,6 +38,13 @@ type installed struct {
 // addLinks adds the links of enabled units to a target, and the absence of those of disabled ones. They are the links that systemctl(1) writes, so the
 // journal restores them like any file.
 func (h *Host) addLinks(t target, content config.Content) error {
+	links := sync.OnceValues(func() (map[string]tree.Entry, error) { // only disabled units need them
+		all, err := h.links()
+		if err == nil {
+			maps.Copy(all, t.originals) // they would return if the target did not have their paths
+		}
+		return all, err
+	})
 	for _, isEnabled := range []bool{false, true} { // an enabled unit may need a link with the name of one that a disabled unit loses
 		for _, u := range content.Units {
 			if u.Enabled == nil || *u.Enabled != isEnabled || u.Mask != nil && *u.Mask {
@@ -53,7 +61,7 @@ func (h *Host) addLinks(t target, content config.Content) error {
 				if isEnabled {
 					err = h.enable(t, member)
 				} else {
-					err = h.disable(t, name)
+					err = disable(t, name, links)
 				}
 				if err != nil {
 					return err
@@ -91,13 +99,13 @@ func (h *Host) enable(t target, unit installed) error {
 	return nil
 }
 
-func (h *Host) disable(t target, unit string) error {
-	links, err := h.links()
+// disable adds to a target the absence of those of the links that enable a unit.
+func disable(t target, unit string, links func() (map[string]tree.Entry, error)) error {
+	all, err := links()
 	if err != nil {
 		return err
 	}
-	maps.Copy(links, t.originals) // they would return if the target did not have their paths
-	for name, e := range links {
+	for name, e := range all {
 		isAlias := path.Dir(name) == units && path.Base(e.Target) == unit && path.Base(name) != unit
 		isDependency := slices.Contains(slices.Collect(maps.Values(dependencies)), path.Ext(path.Dir(name))) && path.Base(name) == unit
 		if e.Kind == tree.Link && (isAlias || isDependency) {

@@ -76,11 +76,11 @@ func (m *Machine) boots(change host.Change) (from, to Boot, differ bool, err err
 }
 
 // restoreBoot sets what the machine booted with before the applied change, if the change is about that. The files of the change are still there,
-// because they may contain the hook.
-func (m *Machine) restoreBoot(ctx context.Context) error {
+// because they may contain the hook. Another change than the one with the ID stays; an empty ID is any.
+func (m *Machine) restoreBoot(ctx context.Context, id string) error {
 	return m.host.Act(host.Applied, func(change host.Change) error {
 		from, _, differ, err := m.boots(change)
-		if err != nil || !differ {
+		if err != nil || !differ || id != "" && change.ID() != id {
 			return err
 		}
 		if _, err := m.hook(ctx, "rollback", from); err != nil {

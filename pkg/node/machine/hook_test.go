@@ -122,8 +122,11 @@ func TestBrokenRollbackLeavesTheChangePending(t *testing.T) {
 	m, h := p.open(tree.Options{})
 	require.ErrorIs(t, m.Apply(t.Context(), "new", withHook, reboot), machine.ErrRebooting)
 	p.boot()
-	require.NoError(t, os.Chmod(p.Root+machine.HookFile, 0o600))
 	change, _ := p.pending()
+	p.hookCalls()
+	require.ErrorIs(t, m.RollBack(t.Context(), host.Change{To: host.Config{Name: "other"}}, "a check failed"), host.ErrPending)
+	assert.Empty(t, p.hookCalls())
+	require.NoError(t, os.Chmod(p.Root+machine.HookFile, 0o600))
 	for _, undo := range []func() error{
 		func() error { return m.Undo(t.Context()) },
 		func() error { return m.RollBack(t.Context(), change, "a check failed") },

@@ -56,6 +56,8 @@ type Machine struct {
 	init  Init
 	guard func(context.Context) ([]string, error)
 	root  string
+	// beforeReboot is called before each request of a reboot; nil for nothing.
+	beforeReboot func() error
 }
 
 // Options of a machine.
@@ -69,7 +71,9 @@ type Options struct {
 }
 
 // New returns the machine of a host.
-func New(h *host.Host, o Options) *Machine { return &Machine{h, o.Init, o.Guard, o.Root} }
+func New(h *host.Host, o Options) *Machine {
+	return &Machine{host: h, init: o.Init, guard: o.Guard, root: o.Root}
+}
 
 // Unsupported returns what the machine cannot change, with the remedy; empty if it can have the content. The image of the operating system and the
 // kernel arguments need a hook. A folder ignores such content.
@@ -265,7 +269,7 @@ func (m *Machine) follow(ctx context.Context, change host.Change) (failed, err e
 // Undo restores the files of the host to their state before the pending change. If a service or a boot has used the files of the change, it runs
 // the actions again. An error leaves the change pending; ErrRebooting is one.
 func (m *Machine) Undo(ctx context.Context) error {
-	if err := m.restoreBoot(ctx); err != nil {
+	if err := m.restoreBoot(ctx, ""); err != nil {
 		return err
 	}
 	return m.undone(ctx, m.host.Undo())
@@ -284,7 +288,7 @@ func (m *Machine) isReleased() bool {
 
 // RollBack is like Undo for one change, see host.RollBack. The host keeps the reason for the daemon.
 func (m *Machine) RollBack(ctx context.Context, change host.Change, reason string) error {
-	if err := m.restoreBoot(ctx); err != nil {
+	if err := m.restoreBoot(ctx, change.ID()); err != nil {
 		return err
 	}
 	return m.undone(ctx, m.host.RollBack(change, reason))
@@ -309,6 +313,11 @@ func (m *Machine) undone(ctx context.Context, err error) error {
 func (m *Machine) reboot(ctx context.Context) error {
 	if m.init == nil {
 		return errNoInit
+	}
+	if m.beforeReboot != nil {
+		if err := m.beforeReboot(); err != nil {
+			return err
+		}
 	}
 	if err := m.init.Reboot(ctx); err != nil {
 		return err

@@ -64,11 +64,17 @@ var kinds = []error{ErrRebooting, ErrDiffers, host.ErrBusy, host.ErrPending, hos
 // Serve executes a request and stores its result on the host. It returns an error only if it could not do that. The result of a release is that the
 // host has no folder.
 func (m *Machine) Serve(ctx context.Context, request string) error {
-	r := result{Request: request}
+	// systemd cancels this service as soon as it requests a reboot.
+	m.beforeReboot = func() error { return m.saveResult(request, ErrRebooting) }
 	err := m.serve(ctx, request)
 	if m.isReleased() {
 		return err
 	}
+	return m.saveResult(request, err)
+}
+
+func (m *Machine) saveResult(request string, err error) error {
+	r := result{Request: request}
 	if err != nil {
 		r.Error = err.Error()
 		for i, kind := range kinds {

@@ -27,7 +27,7 @@ type runner struct {
 	*testMachine
 	// isRunning is whether the service runs already.
 	isRunning bool
-	// diesAt is the path at which the next service is killed; atEnd for after its result.
+	// diesAt is the path at which the next service is killed; atEnd for after its result, atReboot if fails panics.
 	diesAt string
 	// refusal is the error of an init system that starts nothing; nil if it starts services.
 	refusal error
@@ -37,7 +37,10 @@ type runner struct {
 	attempts int
 }
 
-const atEnd = "the end"
+const (
+	atEnd    = "the end"
+	atReboot = "the reboot"
+)
 
 func (r *runner) Run(_ context.Context, unit string, command []string) (started bool, err error) {
 	require.Equal(r.t, "cvo-node-apply.service", unit)
@@ -176,6 +179,21 @@ func TestEndOfTheDaemonIsNoFailureOfTheService(t *testing.T) {
 		m, _ := r.remote()
 		require.ErrorIs(t, m.Resume(ctx), host.ErrBusy)
 	}
+}
+
+// TestServiceThatTheRebootEndsHasAnswered has an init system that cancels the service once it requests the reboot.
+func TestServiceThatTheRebootEndsHasAnswered(t *testing.T) {
+	r := &runner{testMachine: play(t)}
+	r.fails = func(call string) error {
+		if call == "reboot" {
+			panic("killed")
+		}
+		return nil
+	}
+	m, h := r.remote()
+	require.NoError(t, h.Stage("new", content))
+	r.diesAt = atReboot
+	require.ErrorIs(t, m.Apply(t.Context(), "new", content, reboot), machine.ErrRebooting)
 }
 
 func TestServiceThatDoesNotStartIsAnError(t *testing.T) {

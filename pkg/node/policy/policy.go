@@ -17,8 +17,8 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 )
 
-// DefaultNodeDuration is the default of spec.expectedDuration.
-const DefaultNodeDuration = 30 * time.Minute
+// defaultDuration is the default of spec.expectedDuration.
+const defaultDuration = 30 * time.Minute
 
 // Pool is the state of a MachineConfigPool.
 type Pool struct {
@@ -126,7 +126,7 @@ func (d *Decision) decideCanary(p Pool, now time.Time) (soaked time.Time) {
 // duration counts for the expected one: otherwise a slow update would end all others, and no faster one could be measured.
 func next(windows []window, p *api.NodeRolloutPolicy, now time.Time) (start, again time.Time, err error) {
 	all := intervals(windows, now)
-	need := Duration(p)
+	need := nodeDuration(p)
 	start, longest, ok := find(all, need, now)
 	if expected := expectedDuration(p); !ok && expected < need {
 		need = expected
@@ -178,9 +178,9 @@ func scaled(budget *intstr.IntOrString, nodes int) int {
 	return most
 }
 
-// Duration returns the time that a node of the policy's pool needs: the longer of the measured one and of an expected one. Updates are not alike, so
+// nodeDuration returns the time that a node of the policy's pool needs: the longer of the measured one and of an expected one. Updates are not alike, so
 // some fast ones must not hide the time that an administrator expects.
-func Duration(p *api.NodeRolloutPolicy) time.Duration {
+func nodeDuration(p *api.NodeRolloutPolicy) time.Duration {
 	switch measured := p.Status.NodeDuration; {
 	case measured == nil:
 		return expectedDuration(p)
@@ -195,7 +195,7 @@ func expectedDuration(p *api.NodeRolloutPolicy) time.Duration {
 	if p.Spec.ExpectedDuration != nil {
 		return p.Spec.ExpectedDuration.Duration
 	}
-	return DefaultNodeDuration
+	return defaultDuration
 }
 
 // checkDependencies returns an error if a pool depends on one that does not exist, or on itself.

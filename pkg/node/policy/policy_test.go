@@ -102,16 +102,16 @@ func TestLongWindows(t *testing.T) {
 func TestDurationIsTheLongerOne(t *testing.T) {
 	t.Parallel()
 	p := &api.NodeRolloutPolicy{}
-	assert.Equal(t, 30*time.Minute, Duration(p))
+	assert.Equal(t, 30*time.Minute, nodeDuration(p))
 	p.Spec.ExpectedDuration = minutes(45)
-	assert.Equal(t, 45*time.Minute, Duration(p))
+	assert.Equal(t, 45*time.Minute, nodeDuration(p))
 	p.Status.NodeDuration = minutes(7)
-	assert.Equal(t, 45*time.Minute, Duration(p), "fast updates do not hide the expected time")
+	assert.Equal(t, 45*time.Minute, nodeDuration(p), "fast updates do not hide the expected time")
 	p.Status.NodeDuration = minutes(70)
-	assert.Equal(t, 70*time.Minute, Duration(p))
+	assert.Equal(t, 70*time.Minute, nodeDuration(p))
 	p.Spec.ExpectedDuration = nil
 	p.Status.NodeDuration = minutes(7)
-	assert.Equal(t, 7*time.Minute, Duration(p))
+	assert.Equal(t, 7*time.Minute, nodeDuration(p))
 }
 
 // TestSlowUpdateDoesNotEndAllOthers has a measured duration that no window has room for.

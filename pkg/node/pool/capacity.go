@@ -52,13 +52,13 @@ func Used(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node) int {
 	return used
 }
 
-// Failed returns the number of nodes that run another config than the pool's because they failed to stage or to apply it.
+// Failed returns the number of nodes that run another config than the pool's because they failed to stage or to apply it, also while they try again.
 func Failed(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node, machines map[string]*mcfgv1.MachineConfigNode) int {
 	failed := 0
 	config := p.Spec.Configuration.Name
 	for _, n := range nodes {
 		_, failure := IsStaged(machines[n.Name], config)
-		if hasFailed(p, n) || failure != "" && !hasTarget(n, config) {
+		if hasFailed(p, n) || isRetrying(p, n) || failure != "" && !hasTarget(n, config) {
 			failed++
 		}
 	}
@@ -67,6 +67,12 @@ func Failed(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node, machines map[stri
 
 func hasFailed(p *mcfgv1.MachineConfigPool, n *corev1.Node) bool {
 	return hasTarget(n, p.Spec.Configuration.Name) && isFailing(n)
+}
+
+// isRetrying reports whether the daemon tries the pool's config again after a failure: it then keeps the reason.
+func isRetrying(p *mcfgv1.MachineConfigPool, n *corev1.Node) bool {
+	config := p.Spec.Configuration.Name
+	return hasTarget(n, config) && n.Annotations[api.CurrentConfigAnnotation] != config && n.Annotations[api.NodeReasonAnnotation] != ""
 }
 
 // IsUpdated reports whether all of a pool's nodes run the pool's config.

@@ -110,4 +110,11 @@ func TestFailedCountsNodesThatCannotStage(t *testing.T) {
 	assert.Zero(t, pool.Failed(p, []*corev1.Node{n}, machines), "it has staged the config since")
 	n.Annotations[api.NodeStateAnnotation] = api.NodeDegraded
 	assert.Equal(t, 1, pool.Failed(p, []*corev1.Node{n}, machines))
+	n.Annotations[api.NodeStateAnnotation], n.Annotations[api.NodeReasonAnnotation] = api.NodeWorking, "no space"
+	assert.Equal(t, 1, pool.Failed(p, []*corev1.Node{n}, machines), "its daemon tries again")
+	n.Annotations[api.CurrentConfigAnnotation] = "b"
+	assert.Zero(t, pool.Failed(p, []*corev1.Node{n}, machines))
+	n.Annotations[api.CurrentConfigAnnotation] = "a"
+	p.Spec.Configuration.Name = "c"
+	assert.Zero(t, pool.Failed(p, []*corev1.Node{n}, machines), "the failure is of another config")
 }

@@ -446,7 +446,7 @@ func (d *draft) addNodes(result plan.Plan) {
 		isTarget := n.Annotations[api.DesiredConfigAnnotation] == d.Target
 		switch {
 		case isTarget && pool.IsDegraded(n):
-			add(n, Running, "failed; its daemon retries: "+n.Annotations[api.NodeReasonAnnotation])
+			add(n, Running, "failed: "+n.Annotations[api.NodeReasonAnnotation])
 		case isTarget && !pool.IsDone(n):
 			add(n, Running, "")
 		case !isTarget && pool.HoldsSlot(n) && !slices.Contains(d.input.Retarget, n):

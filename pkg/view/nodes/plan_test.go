@@ -352,7 +352,7 @@ func TestRunningUpdatesComeFirst(t *testing.T) {
 	}
 	got := p.plan()
 	assert.Equal(t, []string{
-		"Running failed failed; its daemon retries: no space", "Running runs",
+		"Running failed failed: no space", "Running runs",
 		"Start elsewhere is updated to another config now, and keeps its slot", "Start waits",
 	}, turns(got))
 	assert.Equal(t, 1, got.Pools[0].Done)

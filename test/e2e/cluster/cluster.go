@@ -53,6 +53,9 @@ type Options struct {
 	Workers int
 	// NoNetwork omits the pod network, without which no node is ready. See Network.
 	NoNetwork bool
+	// Network is the Docker network of the nodes; default kind. kind creates it. A node that reboots gets the lowest free address, so nodes keep their
+	// addresses only in a network of their own, and if they reboot sequentially.
+	Network string
 	// Progress receives kind's output; default none.
 	Progress io.Writer
 }
@@ -68,8 +71,8 @@ type Cluster struct {
 	ControlPlane string
 	Workers      []string
 
-	dir, kind string
-	audit     struct {
+	dir, kind, network string
+	audit              struct {
 		sync.Mutex
 		// read is the number of bytes of the log that are already parsed into events.
 		read   int
@@ -104,7 +107,7 @@ func Create(ctx context.Context, o Options) (*Cluster, error) {
 
 // newCluster finds kind and prepares a folder for a cluster that may not exist yet.
 func newCluster(ctx context.Context, o Options) (_ *Cluster, err error) {
-	c := &Cluster{Name: cmp.Or(o.Name, DefaultName())}
+	c := &Cluster{Name: cmp.Or(o.Name, DefaultName()), network: o.Network}
 	if c.kind, err = findKind(ctx); err != nil {
 		return nil, err
 	}
@@ -337,9 +340,25 @@ func (c *Cluster) Trust(ctx context.Context, host string, ca []byte) error {
 	return nil
 }
 
+// AllowReboots makes Docker start each worker again whenever systemd reboots it. kind allows one reboot. On version 1 control groups, systemd does
+// not always notice that a container has ended. So it waits for each only a short time.
+func (c *Cluster) AllowReboots(ctx context.Context) error {
+	_, err := docker.Run(ctx, nil, append([]string{"update", "--restart", "on-failure:1000"}, c.Workers...)...)
+	for _, node := range c.Workers {
+		if err == nil {
+			_, err = c.Exec(ctx, node, strings.NewReader("[Manager]\nDefaultTimeoutStopSec=3s\n"), "sh", "-c",
+				"mkdir -p /etc/systemd/system.conf.d && cat >/etc/systemd/system.conf.d/reboot.conf && systemctl daemon-reload")
+		}
+	}
+	return err
+}
+
 // run runs kind. An error contains its output.
 func (c *Cluster) run(ctx context.Context, progress io.Writer, args ...string) error {
 	command := exec.CommandContext(ctx, c.kind, append(args, "--kubeconfig", c.Kubeconfig)...)
+	if c.network != "" {
+		command.Env = append(os.Environ(), "KIND_EXPERIMENTAL_DOCKER_NETWORK="+c.network)
+	}
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
 	command.WaitDelay = time.Minute
 	var out bytes.Buffer

@@ -172,16 +172,39 @@ func (p *Platform) pushComponents(ctx context.Context) error {
 	args := []string{
 		"-binary", p.program("operator"), "-to", p.opts.Host + "/" + p.opts.Components, "-mappings", p.mappings(),
 	}
-	if p.Credentials != "" {
-		args = append(args, "-registry-config", p.Credentials)
-	}
-	if p.CA != "" {
-		args = append(args, "-certificate-authority", p.CA)
-	}
-	if _, err := p.command(ctx, []string{"SOURCE_DATE_EPOCH=" + created}, p.program("exampleimage"), args...); err != nil {
+	if _, err := p.command(ctx, []string{"SOURCE_DATE_EPOCH=" + created}, p.program("exampleimage"), append(args, p.access()...)...); err != nil {
 		return fmt.Errorf("pushing the components: %w", err)
 	}
 	return nil
+}
+
+// NodeStage builds the component image of the node stage, pushes it and returns its pullspec with its digest.
+func (p *Platform) NodeStage(ctx context.Context) (string, error) {
+	binary := filepath.Join(p.opts.Dir, "cvo-node")
+	if _, err := p.command(ctx, []string{"CGO_ENABLED=0", "GOOS=linux"}, "go", "build", "-trimpath", "-buildvcs=false",
+		"-ldflags", "-s -w -X github.com/cluster-version/cvo/pkg/node/cli.version="+version, "-o", binary, "./cmd/cvo-node"); err != nil {
+		return "", err
+	}
+	args := []string{
+		"-node", "-binary", runtime.GOARCH + "=" + binary, "-version", version,
+		"-to-image", p.opts.Host + "/" + p.opts.Components + "/machine-config-operator:" + version,
+	}
+	out, err := p.command(ctx, []string{"SOURCE_DATE_EPOCH=" + created}, p.program("image"), append(args, p.access()...)...)
+	if err != nil {
+		return "", fmt.Errorf("pushing the node stage: %w", err)
+	}
+	return strings.TrimSpace(out), nil
+}
+
+// access returns the flags of the programs of hack for the registry.
+func (p *Platform) access() (flags []string) {
+	if p.Credentials != "" {
+		flags = append(flags, "-registry-config", p.Credentials)
+	}
+	if p.CA != "" {
+		flags = append(flags, "-certificate-authority", p.CA)
+	}
+	return flags
 }
 
 func (p *Platform) mappings() string { return filepath.Join(p.opts.Dir, "mappings") }
