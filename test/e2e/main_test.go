@@ -36,6 +36,21 @@ type step struct {
 	test func(*testing.T, *site)
 }
 
+// TestNodes covers the node stage on machines that systemd runs and reboots. It takes longest, so it comes first.
+func TestNodes(t *testing.T) {
+	t.Parallel()
+	follow(t, newSite(t, siteOptions{suffix: nodesSite, workers: 3, ownAddresses: true}), []step{
+		{"Reboot", testNodeReboot},
+		{"Policies", testNodePolicies},
+		{"Drain", testNodeDrain},
+		{"Killed", testNodeKilled},
+		{"Obstacle", testNodeObstacle},
+		{"Rollback", testNodeRollback},
+		{"Hook", testNodeHook},
+		{"Release", testNodeRelease},
+	})
+}
+
 // TestPlatform covers the life of a platform from a bare cluster to a bare cluster. All tests run in parallel
 // on their own clusters.
 func TestPlatform(t *testing.T) {
@@ -69,19 +84,6 @@ func TestNetwork(t *testing.T) {
 		{"Namespace", testFaultNamespace},
 		{"Server", testFaultServer},
 		{"Failover", testFailover},
-	})
-}
-
-// TestNodes covers the node stage on machines that systemd runs and reboots.
-func TestNodes(t *testing.T) {
-	t.Parallel()
-	follow(t, newSite(t, siteOptions{suffix: nodesSite, workers: 3, ownAddresses: true}), []step{
-		{"Reboot", testNodeReboot},
-		{"Policies", testNodePolicies},
-		{"Drain", testNodeDrain},
-		{"Killed", testNodeKilled},
-		{"Obstacle", testNodeObstacle},
-		{"Rollback", testNodeRollback},
 	})
 }
 

@@ -32,11 +32,14 @@ import (
 	"github.com/cluster-version/cvo/manifests/apicrd"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/test/e2e/docker"
+	"github.com/cluster-version/cvo/test/e2e/platform"
 )
 
 const (
 	// guardDeadline is the time after which the guard of a node restores the former config.
 	guardDeadline = 45 * time.Second
+	// stageRelease is the release of the stage.
+	stageRelease = "1.0.0"
 	// demoUnit is a unit that a MachineConfig brings. It adds a line to demoLog whenever it starts.
 	demoUnit = "cvo-e2e.service"
 	demoLog  = "/var/log/cvo-e2e"
@@ -82,7 +85,7 @@ func (n *testNodes) manifests(image string) (objects []*unstructured.Unstructure
 	}
 	read(manifests.Node(), "*.yaml")
 	read(manifests.FS(), "*_clusteroperators.crd.yaml")
-	edit := strings.NewReplacer("placeholder.example.com/machine-config-operator:latest", image, "0.0.1-snapshot", "1.0.0",
+	edit := strings.NewReplacer("placeholder.example.com/machine-config-operator:latest", image, "0.0.1-snapshot", stageRelease,
 		"- --root=/host\n", fmt.Sprintf("- --root=/host\n        - --boot-deadline=%s\n        - --contact-deadline=%[1]s\n", guardDeadline))
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		decoder := utilyaml.NewYAMLOrJSONDecoder(strings.NewReader(edit.Replace(string(files[name]))), 4096)
@@ -440,6 +443,22 @@ func testNodeRollback(t *testing.T, s *site) {
 
 	before = n.boots()
 	n.remove("56-e2e-kubelet")
+	n.updated()
+	n.rebooted(before)
+}
+
+// testNodeRelease installs a release with the stage's image. It takes over the objects of the stage, and no node reboots.
+func testNodeRelease(t *testing.T, s *site) {
+	n := withNodeStage(t, s)
+	before := n.boots()
+	image, err := s.NodeStage(t.Context())
+	require.NoError(t, err)
+	n.trustRegistry()
+	n.install(n.releaseOf(platform.Release{
+		Version: stageRelease, Changes: []platform.Change{platform.Only("example-config")}, Flags: []string{"machine-config-operator=" + image},
+	}), "--wait")
+	version, _ := n.reported("machine-config")
+	assert.Equal(t, stageRelease, version)
 	n.updated()
 	n.rebooted(before)
 }

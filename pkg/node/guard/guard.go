@@ -103,7 +103,7 @@ func (g *Guard) check(ctx context.Context, change host.Change) (failure string) 
 	if err != nil {
 		return err.Error()
 	}
-	switch found, err := g.machine.Difference(ctx, content); {
+	switch found, err := g.machine.Difference(ctx, change, content); {
 	case err != nil:
 		return err.Error()
 	case found != "":

@@ -262,6 +262,26 @@ func (h *Host) copyFile(name, digest string) error {
 	return h.write(h.blob(digest), digest, f)
 }
 
+// formerFile is a file that a change has removed or replaced, for a process that needs it before the change ends.
+func (h *Host) formerFile() string { return path.Join(config.Folder, "former") }
+
+// Former makes a file executable that the pending change has removed or replaced, and returns its path on the host. found is false if the change has
+// done neither, or if the path had no file before.
+func (h *Host) Former(change Change, name string) (file string, found bool, err error) {
+	i := slices.IndexFunc(change.Steps, func(s Step) bool { return s.Path == name && s.Before.Kind == tree.File })
+	if i < 0 {
+		return "", false, nil
+	}
+	digest := change.Steps[i].Before.Digest
+	data, err := h.data(digest, target{})
+	if err != nil {
+		return "", false, err
+	}
+	defer data.Close()
+	err = h.tree.Put(h.formerFile(), own(tree.Entry{Kind: tree.File, Mode: 0o700, Digest: digest}), data)
+	return h.formerFile(), err == nil, err
+}
+
 // data returns the data of a file, from the target or from the journal.
 func (h *Host) data(digest string, of target) (io.ReadCloser, error) {
 	if data, ok := of.data[digest]; ok {
@@ -275,8 +295,10 @@ func (h *Host) collect(s *state) error {
 	if err := h.disableGuard(); err != nil {
 		return err
 	}
-	if err := h.tree.Remove(h.reserve()); err != nil {
-		return err
+	for _, name := range []string{h.reserve(), h.formerFile()} {
+		if err := h.tree.Remove(name); err != nil {
+			return err
+		}
 	}
 	needed := map[string]bool{s.Current.Digest: true}
 	if staged, err := h.Staged(); err == nil {

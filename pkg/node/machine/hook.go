@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os/exec"
 	"slices"
@@ -83,19 +84,23 @@ func (m *Machine) restoreBoot(ctx context.Context, id string) error {
 		if err != nil || !differ || id != "" && change.ID() != id {
 			return err
 		}
-		if _, err := m.hook(ctx, "rollback", from); err != nil {
+		if _, err := m.hook(ctx, change, "rollback", from); err != nil {
 			return fmt.Errorf("undoing the change to %s: %w: %w", change.To.Name, host.ErrNotUndone, err)
 		}
 		return nil
 	})
 }
 
-// bootDifference says how the running machine differs from what a config boots with; empty if it does not. Without a hook, no config has set anything.
-func (m *Machine) bootDifference(ctx context.Context, content config.Content) (string, error) {
-	if m.init == nil || !m.hasHook(config.Content{}) {
+// bootDifference says how the running machine differs from what an applied change boots with; empty if it does not. A machine that never had a hook
+// does not differ.
+func (m *Machine) bootDifference(ctx context.Context, change host.Change, content config.Content) (string, error) {
+	if m.init == nil {
 		return "", nil
 	}
-	output, err := m.hook(ctx, "booted", Boot{})
+	output, err := m.hook(ctx, change, "booted", Boot{})
+	if errors.Is(err, errNoHook) {
+		return "", nil
+	}
 	if err != nil {
 		return "", err
 	}
@@ -113,15 +118,28 @@ func (m *Machine) bootDifference(ctx context.Context, content config.Content) (s
 	return "", nil
 }
 
-// hook runs the hook and returns its output.
-func (m *Machine) hook(ctx context.Context, verb string, input Boot) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, actionTimeout)
-	defer cancel()
+var errNoHook = errors.New("the node has no program " + HookFile)
+
+// hook runs the hook and returns its output. A pending change that removes the hook still uses it.
+func (m *Machine) hook(ctx context.Context, change host.Change, verb string, input Boot) ([]byte, error) {
+	file := HookFile
+	found, err := m.host.HasFile(file)
+	if err == nil && !found {
+		file, found, err = m.host.Former(change, file)
+	}
+	if err == nil && !found {
+		err = errNoHook
+	}
+	if err != nil {
+		return nil, err
+	}
 	encoded, err := json.Marshal(input)
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, m.root+HookFile, verb)
+	ctx, cancel := context.WithTimeout(ctx, actionTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, m.root+file, verb)
 	var output, failure bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(encoded), &output, &failure
 	if err := cmd.Run(); err != nil {

@@ -18,7 +18,8 @@ import (
 
 // hook is a hook that keeps what the next boot gets in a file. It fails to apply if the host has the file "fails".
 var hook = config.File{Path: machine.HookFile, Mode: 0o755, Data: []byte(`#!/bin/sh
-root=${0%/etc/cvo-node/hook}
+root=${0%/*/*/*}
+case $0 in */var/lib/cvo-node/former) root=${root%/var} ;; esac
 echo "$1" >>"$root/hook-calls"
 case $1 in
 apply)
@@ -80,12 +81,65 @@ func TestHookSetsKernelArguments(t *testing.T) {
 	require.NoError(t, m.Resume(t.Context()))
 	require.NoError(t, h.Confirm("same"))
 
-	// Another one can take them away.
-	without := config.Content{Files: []config.File{hook}}
-	require.ErrorIs(t, m.Apply(t.Context(), "without", without, reboot), machine.ErrRebooting)
-	p.boot()
-	require.NoError(t, m.Resume(t.Context()))
-	assert.False(t, p.booted())
+	// Another one can take them away, also together with the hook.
+	for _, without := range []config.Content{{Files: []config.File{hook}}, {}} {
+		require.ErrorIs(t, m.Apply(t.Context(), "without", without, reboot), machine.ErrRebooting)
+		p.boot()
+		require.NoError(t, m.Resume(t.Context()))
+		assert.False(t, p.booted())
+		if without.Files == nil {
+			break
+		}
+		require.ErrorIs(t, m.Undo(t.Context()), machine.ErrRebooting)
+		p.boot()
+		require.NoError(t, m.Undo(t.Context()))
+		assert.True(t, p.booted())
+		p.hookCalls()
+	}
+	assert.Equal(t, "apply booted", p.hookCalls())
+	require.NoError(t, h.Confirm("without"))
+	assert.NoFileExists(t, p.Root+"/var/lib/cvo-node/former")
+}
+
+// TestInterruptedRemovalOfTheHookIsCompleted ends the process, or the power, before each operation of a change that removes the hook and its argument.
+func TestInterruptedRemovalOfTheHookIsCompleted(t *testing.T) {
+	for _, losesPower := range []bool{false, true} {
+		for operation := 0; ; operation += stride() {
+			p := play(t)
+			m, h := p.open(tree.Options{})
+			require.ErrorIs(t, m.Apply(t.Context(), "with", withHook, reboot), machine.ErrRebooting)
+			p.boot()
+			require.NoError(t, m.Resume(t.Context()))
+			require.NoError(t, h.Confirm("with"))
+
+			hasDied := func() (hasDied bool) {
+				defer func() { hasDied = recover() != nil }()
+				left := operation
+				m, _ := p.open(tree.Options{Step: func(string, string) error {
+					if left--; left < 0 {
+						panic("killed")
+					}
+					return nil
+				}})
+				require.ErrorIs(t, m.Apply(t.Context(), "without", config.Content{}, reboot), machine.ErrRebooting)
+				return false
+			}()
+			if losesPower {
+				p.boot()
+			}
+			_, isBegun := p.pending()
+			for err := m.Resume(t.Context()); err != nil; err = m.Resume(t.Context()) {
+				require.ErrorIs(t, err, machine.ErrRebooting, operation)
+				p.boot()
+			}
+			require.Equal(t, !isBegun, p.booted(), operation)
+			require.Equal(t, isBegun, p.files() == before, operation)
+			if !hasDied {
+				assert.Greater(t, operation, 20)
+				break
+			}
+		}
+	}
 }
 
 func TestMachineThatBootsWithOtherArgumentsDiffers(t *testing.T) {

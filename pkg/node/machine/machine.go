@@ -254,14 +254,14 @@ func (m *Machine) follow(ctx context.Context, change host.Change) (failed, err e
 	}
 	switch {
 	case latest == "": // also after a boot without the preparation
-		if _, failed := m.hook(ctx, "apply", to); failed != nil {
+		if _, failed := m.hook(ctx, change, "apply", to); failed != nil {
 			return failed, nil
 		}
 		if err := m.host.SetPrepared(boot); err != nil {
 			return nil, err
 		}
 	case latest != boot:
-		return nil, m.verify(ctx, change.To)
+		return nil, m.verify(ctx, change)
 	}
 	return nil, m.reboot(ctx)
 }
@@ -353,22 +353,22 @@ func (m *Machine) act(ctx context.Context, action disruption.Action) error {
 	}
 }
 
-// verify returns ErrDiffers with the first difference between the machine and a config.
-func (m *Machine) verify(ctx context.Context, c host.Config) error {
-	content, err := m.host.Content(c)
+// verify returns ErrDiffers with the first difference between the machine and the config of an applied change.
+func (m *Machine) verify(ctx context.Context, change host.Change) error {
+	content, err := m.host.Content(change.To)
 	if err != nil {
 		return err
 	}
-	found, err := m.Difference(ctx, content)
+	found, err := m.Difference(ctx, change, content)
 	if err == nil && found != "" {
 		err = fmt.Errorf("%w: %s", ErrDiffers, found)
 	}
 	return err
 }
 
-// Difference returns the first difference between the host's files and a config, or between what the machine has booted with and the config; empty
-// if there is none.
-func (m *Machine) Difference(ctx context.Context, content config.Content) (string, error) {
+// Difference returns the first difference between the host's files and the content of an applied change, or between what the machine has booted with
+// and that content; empty if there is none.
+func (m *Machine) Difference(ctx context.Context, change host.Change, content config.Content) (string, error) {
 	found, err := m.host.Verify(content)
 	if err != nil {
 		return "", err
@@ -376,5 +376,5 @@ func (m *Machine) Difference(ctx context.Context, content config.Content) (strin
 	if len(found) > 0 {
 		return found[0].Path + ": " + found[0].Found, nil
 	}
-	return m.bootDifference(ctx, content)
+	return m.bootDifference(ctx, change, content)
 }

@@ -29,10 +29,14 @@ const (
 var errClosed = errors.New("systemd closed the connection before the end of the job")
 
 // Manager is the systemd of a host.
-type Manager struct{ socket string }
+type Manager struct {
+	socket string
+	// answerTimeout is the time in which systemd must accept a connection.
+	answerTimeout time.Duration
+}
 
 // New returns the systemd behind a socket. It does not connect.
-func New(socket string) *Manager { return &Manager{socket} }
+func New(socket string) *Manager { return &Manager{socket, 30 * time.Second} }
 
 // HasUnit reports whether systemd finds the file of a unit. A masked unit has none.
 func (m *Manager) HasUnit(ctx context.Context, unit string) (bool, error) {
@@ -167,7 +171,23 @@ func (m *Manager) call(ctx context.Context, do func(c *dbus.Conn, closed <-chan 
 	return err
 }
 
+// dial returns a connection that systemd has accepted. It ends with ctx.
 func (m *Manager) dial(ctx context.Context) (*godbus.Conn, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	timeout := time.AfterFunc(m.answerTimeout, cancel)
+	conn, err := m.connect(ctx)
+	if !timeout.Stop() {
+		err = fmt.Errorf("no answer after %s", m.answerTimeout)
+	}
+	if err != nil {
+		cancel() // closes a connection
+		return nil, err
+	}
+	context.AfterFunc(conn.Context(), cancel)
+	return conn, nil
+}
+
+func (m *Manager) connect(ctx context.Context) (*godbus.Conn, error) {
 	conn, err := godbus.Dial("unix:path="+godbus.EscapeBusAddressValue(m.socket), godbus.WithContext(ctx))
 	if err != nil {
 		return nil, err

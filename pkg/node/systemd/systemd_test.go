@@ -4,8 +4,10 @@ package systemd_test
 
 import (
 	"context"
+	"net"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -94,6 +96,17 @@ func TestMissingSystemdIsAnError(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "private")
 	_, err := systemd.New(socket).HasUnit(t.Context(), "a.service")
 	require.ErrorContains(t, err, "finding unit a.service: connecting to systemd at "+socket)
+}
+
+// TestSilentSystemdIsAnError has a systemd that accepts connections and does not read them, such as one that has crashed.
+func TestSilentSystemdIsAnError(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "private")
+	listener, err := net.Listen("unix", socket)
+	require.NoError(t, err)
+	defer listener.Close()
+	m := systemd.New(socket)
+	m.SetAnswerTimeout(time.Millisecond)
+	require.EqualError(t, m.ReloadUnitFiles(t.Context()), "reloading the files of units: connecting to systemd at "+socket+": no answer after 1ms")
 }
 
 func TestCommandRunsAsATransientUnit(t *testing.T) {
