@@ -342,7 +342,7 @@ func testNodesRelease(c *nodeCluster) {
 	out, errs, code := c.run("release", "w-0", "--timeout", "1ns")
 	assert.Equal(t, command.ExitUpdating, code)
 	assert.Empty(t, out)
-	assert.Contains(t, errs, "not released within 1ns: node w-0: its daemon has not answered yet. If the daemon of a node does not run, start it: ")
+	assert.Contains(t, errs, "not released within 1ns: node w-0: its daemon has not answered yet. If the daemon of a node does not run, start it: 'kubectl get pods --namespace openshift-machine-config-operator -o wide' lists the daemons.")
 	assert.Contains(t, errs, "delete /etc/systemd/system/cvo-node-guard.service and /var/lib/cvo-node. Then run 'kubectl uncordon NODE'")
 
 	out, errs, code = c.run("release", "silent")

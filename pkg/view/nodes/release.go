@@ -140,10 +140,7 @@ func (r *Release) Waiting() string {
 
 // ByHand says how to release a node whose daemon does not answer.
 func ByHand() string {
-	return fmt.Sprintf("If the daemon of a node does not run, start it: 'kubectl get pods --all-namespaces --selector %[1]s -o wide' lists the daemons. "+
+	return fmt.Sprintf("If the daemon of a node does not run, start it: 'kubectl get pods --namespace %[1]s -o wide' lists the daemons. "+
 		"If it cannot run, remove what it leaves: on the node, run 'systemctl disable --now %[2]s' and delete /etc/systemd/system/%[2]s and %[3]s. "+
-		"Then run 'kubectl uncordon NODE'", daemonSelector, config.GuardUnit, config.Folder)
+		"Then run 'kubectl uncordon NODE'", api.MachineConfigNamespace, config.GuardUnit, config.Folder)
 }
-
-// daemonSelector selects the pods of the daemons.
-const daemonSelector = "'k8s-app in (machine-config-daemon, machine-config-daemon-control-plane)'"
