@@ -395,18 +395,14 @@ func testNodeKilled(t *testing.T, s *site) {
 	}
 }
 
-// testNodeObstacle has a file in whose place each node has a mount point. A node undoes the change and names the path and the error.
+// testNodeObstacle has a file in whose place each node has a mount point, and a unit that fails. A node names each, and returns to its former config
+// once the MachineConfig is deleted.
 func testNodeObstacle(t *testing.T, s *site) {
 	n := withNodeStage(t, s)
 	before := n.boots()
 	hosts := n.on(n.Workers[0], "cat /etc/hosts")
 	n.apply("57-e2e-busy", `{"path":"/etc/hosts","contents":{"source":"data:,"}},`+file("busy", "seven"), "")
-	n.eventually(func(c *assert.CollectT) {
-		require.EqualValues(c, 1, n.pool(c).Status.DegradedMachineCount)
-		require.True(c, slices.ContainsFunc(n.Workers, func(name string) bool {
-			return strings.Contains(n.node(c, name).Annotations[api.NodeReasonAnnotation], "/etc/hosts: device or resource busy")
-		}), "the reason names the path and the error")
-	})
+	n.degraded("/etc/hosts: device or resource busy")
 	n.remove("57-e2e-busy")
 	n.updated()
 	n.rebooted(before)
@@ -414,6 +410,27 @@ func testNodeObstacle(t *testing.T, s *site) {
 		assert.Empty(t, n.on(name, "ls "+folder+"/busy 2>/dev/null || true"))
 	}
 	assert.Equal(t, hosts, n.on(n.Workers[0], "cat /etc/hosts"))
+
+	n.apply("58-e2e-failing", "", `{"name":"cvo-e2e-failing.service","enabled":true,"contents":"[Service]\nExecStart=/bin/false\n[Install]\nWantedBy=multi-user.target\n"}`)
+	failed := n.degraded("unit cvo-e2e-failing.service has failed")
+	n.remove("58-e2e-failing")
+	n.updated()
+	n.rebooted(before, failed)
+}
+
+// degraded waits until one worker is degraded for a reason that contains a text, and returns its name.
+func (n *testNodes) degraded(reason string) (name string) {
+	n.Helper()
+	n.eventually(func(c *assert.CollectT) {
+		require.EqualValues(c, 1, n.pool(c).Status.DegradedMachineCount)
+		i := slices.IndexFunc(n.Workers, func(name string) bool {
+			annotations := n.node(c, name).Annotations
+			return annotations[api.NodeStateAnnotation] == api.NodeDegraded && strings.Contains(annotations[api.NodeReasonAnnotation], reason)
+		})
+		require.GreaterOrEqual(c, i, 0, "no node reports %s", reason)
+		name = n.Workers[i]
+	})
+	return name
 }
 
 // testNodeRollback has a config after which the kubelet does not start. The node that gets it returns to its former config by itself, and no other
@@ -423,22 +440,11 @@ func testNodeRollback(t *testing.T, s *site) {
 	before := n.boots()
 	began := time.Now()
 	n.apply("56-e2e-kubelet", "", `{"name":"kubelet.service","dropins":[{"name":"99-e2e.conf","contents":"[Service]\nExecStartPre=/bin/false\n"}]}`)
-	var failed string
-	n.eventually(func(c *assert.CollectT) {
-		for _, name := range n.Workers {
-			if n.node(c, name).Annotations[api.NodeStateAnnotation] == api.NodeDegraded {
-				failed = name
-			}
-		}
-		require.NotEmpty(c, failed, "the node that has returned")
-		node := n.node(c, failed)
-		require.False(c, node.Spec.Unschedulable)
-		require.Contains(c, node.Annotations[api.NodeReasonAnnotation], "the node returned to its former config: a check failed for ")
-		require.Contains(c, node.Annotations[api.NodeReasonAnnotation], "checking the kubelet")
-	})
+	failed := n.degraded("the node returned to its former config: a check failed for ")
+	assert.Contains(t, n.node(t, failed).Annotations[api.NodeReasonAnnotation], "checking the kubelet")
+	n.eventually(func(c *assert.CollectT) { require.False(c, n.node(c, failed).Spec.Unschedulable) })
 	t.Logf("%s returned to its former config %s after the MachineConfig changed", failed, since(began))
 	n.rebooted(before, failed)
-	assert.EqualValues(t, 1, n.pool(t).Status.DegradedMachineCount)
 	assert.Empty(t, n.on(failed, "cat /etc/systemd/system/kubelet.service.d/99-e2e.conf 2>/dev/null || true"))
 
 	before = n.boots()

@@ -259,7 +259,7 @@ func TestUnitThatFailsAfterTheRebootPreventsTheConfirmation(t *testing.T) {
 	p.boot()
 	err := m.Resume(t.Context())
 	require.ErrorIs(t, err, machine.ErrDiffers)
-	assert.EqualError(t, err, "after the reboot, the host differs from the config: unit failed.service has failed")
+	require.EqualError(t, err, "after the reboot, the host differs from the config: unit failed.service has failed")
 	require.ErrorIs(t, m.Undo(t.Context()), machine.ErrRebooting)
 }
 
