@@ -85,7 +85,7 @@ func TestKilledReleaseIsRepeated(t *testing.T) {
 func TestReleaseReportsWhatCannotBeRemoved(t *testing.T) {
 	root := t.TempDir()
 	scenario(t, root)
-	h := open(t, root, tree.Options{Step: func(operation, path string) error {
+	h := open(t, root, tree.Options{Step: func(_, path string) error {
 		if path == config.Folder {
 			return fs.ErrPermission
 		}
