@@ -141,6 +141,7 @@ func assertNoVersion(t *testing.T, kubeconfig string) {
 	}{
 		{"nodes pause", []string{"worker"}},
 		{"nodes plan", nil},
+		{"nodes release", []string{"worker-0"}},
 		{"nodes resume", []string{"worker"}},
 		{"nodes retry", []string{"worker-0"}},
 		{"nodes status", nil},
