@@ -49,6 +49,9 @@ func NewRetry(c Cluster, name string) (*Retry, error) {
 			return nil, fmt.Errorf("MachineConfigPool %s has config %s now instead of %s, with which node %s failed: the node gets it without a retry, see 'cvo nodes plan %s'",
 				p.Name, target, failed, name, p.Name)
 		}
+		if other := unavailableControlPlane(c.Nodes, n); other != "" {
+			return nil, fmt.Errorf("control-plane node %s is unavailable: wait until it is ready, because control-plane nodes are updated one at a time", other)
+		}
 		return &Retry{
 			Node: name, Pool: p.Name, Config: failed, Failure: n.Annotations[api.NodeReasonAnnotation],
 			Request: failed + " " + c.At.UTC().Format(time.RFC3339Nano),
@@ -56,4 +59,18 @@ func NewRetry(c Cluster, name string) (*Retry, error) {
 		}, nil
 	}
 	return nil, fmt.Errorf("no MachineConfigPool updates node %s: 'cvo nodes status' shows why", name)
+}
+
+// unavailableControlPlane returns another control-plane node than n that is unavailable; empty if none is, or if n is a worker. The controller checks
+// that only before the first attempt.
+func unavailableControlPlane(all []*corev1.Node, n *corev1.Node) string {
+	if !pool.IsControlPlaneNode(n) {
+		return ""
+	}
+	for _, other := range all {
+		if other != n && pool.IsControlPlaneNode(other) && pool.IsUnavailable(other) {
+			return other.Name
+		}
+	}
+	return ""
 }

@@ -55,3 +55,19 @@ func TestRetryNeedsAFailureOfThePoolsConfig(t *testing.T) {
 		})
 	}
 }
+
+func TestControlPlaneNodeIsRetriedAlone(t *testing.T) {
+	master := func(n *corev1.Node) *corev1.Node {
+		n.Labels = map[string]string{"role": "master", "node-role.kubernetes.io/control-plane": ""}
+		return n
+	}
+	down := master(at("down", target))
+	down.Spec.Unschedulable = true
+	failed := master(to("failed", api.NodeDegraded))
+	c := nodes.Cluster{At: now, Pools: []*mcfgv1.MachineConfigPool{newPool("master")}, Nodes: []*corev1.Node{failed, down}}
+	_, err := nodes.NewRetry(c, "failed")
+	require.EqualError(t, err, "control-plane node down is unavailable: wait until it is ready, because control-plane nodes are updated one at a time")
+	down.Spec.Unschedulable = false
+	_, err = nodes.NewRetry(c, "failed")
+	require.NoError(t, err)
+}
