@@ -47,7 +47,8 @@ controller has lifted the cordon, disables the guard and removes ` + config.Fold
 kernel arguments of the last config stay. A released node is in no pool, uses no slot and is never updated. So release the nodes
 before you delete the node stage, and delete its workloads only after that: without them, no one does this.
 
-With --undo, nodes return to the stage. A node whose disk has the pool's config is current at once, and any other is updated.
+With --undo, nodes return to the stage. A node whose disk has the pool's config is current at once, and any other is updated. So
+is one whose config has kernel arguments or an image of the operating system.
 
 The command writes annotation ` + api.NodeReleasedAnnotation + ` of the Nodes, or deletes it, and waits. A node that never
 had a daemon is released at once. The command lists MachineConfigPools and Nodes.

@@ -213,6 +213,9 @@ func (d *Daemon) step(ctx context.Context, n *corev1.Node) (written *corev1.Node
 		return d.leave(ctx, n)
 	}
 	desired := n.Annotations[api.DesiredConfigAnnotation]
+	if desired != "" && n.Annotations[api.NodeStateAnnotation] == api.NodeReleased {
+		return nil, 0, nil // it is that of before the release, and the controller removes it
+	}
 	if hasEnded, written, after, err := d.endPending(ctx, n, desired); !hasEnded || err != nil {
 		return written, after, err
 	}
@@ -263,7 +266,11 @@ func (d *Daemon) retry(ctx context.Context, n *corev1.Node, desired string) erro
 func (d *Daemon) reportRollBack(ctx context.Context, n *corev1.Node, current, reason string) (*corev1.Node, error) {
 	text := fmt.Sprintf("the node returned to its former config: %s. Change or delete the MachineConfig that causes this, or repair the node and run 'cvo nodes retry %s'",
 		reason, n.Name)
-	return d.refuse(ctx, n, current, text)
+	if written, err := d.degrade(ctx, n, text); written != nil || err != nil {
+		return written, err
+	}
+	_, written, err := d.release(ctx, n, current)
+	return written, err
 }
 
 // endPending calls end if a change is pending. hasEnded is true once none is. The other results are those of step.
@@ -351,13 +358,11 @@ func (d *Daemon) update(ctx context.Context, n *corev1.Node, current host.Config
 	case errors.Is(err, errNotStaged), errors.Is(err, errUnsupported):
 		return d.giveUp(ctx, n, desired, err)
 	case err != nil:
-		written, err := d.refuse(ctx, n, current.Name, err.Error())
-		return written, requestRetry.Max, err
+		return d.refuse(ctx, n, desired, err, isRequested)
 	}
 	decision, err := d.decide(ctx, current, content)
 	if reason, ok := errors.AsType[obstacle](err); ok {
-		written, err := d.refuse(ctx, n, current.Name, string(reason))
-		return written, requestRetry.Max, err
+		return d.refuse(ctx, n, desired, reason, isRequested)
 	}
 	if err != nil {
 		return nil, 0, err
@@ -385,13 +390,14 @@ func (d *Daemon) update(ctx context.Context, n *corev1.Node, current host.Config
 	return written, 0, err
 }
 
-// refuse reports why the node keeps its current config for now. Then it requests that a cordon is lifted, because the node serves.
-func (d *Daemon) refuse(ctx context.Context, n *corev1.Node, current, reason string) (*corev1.Node, error) {
-	if written, err := d.degrade(ctx, n, reason); written != nil || err != nil {
-		return written, err
+// refuse reports why the node keeps its current config for now. If the node is drained, that counts as a failed attempt: the cordon is lifted next, and
+// another drain waits.
+func (d *Daemon) refuse(ctx context.Context, n *corev1.Node, desired string, reason error, isDrained bool) (written *corev1.Node, after time.Duration, err error) {
+	if isDrained {
+		return d.giveUp(ctx, n, desired, reason)
 	}
-	_, written, err := d.release(ctx, n, current)
-	return written, err
+	written, err = d.degrade(ctx, n, reason.Error())
+	return written, requestRetry.Max, err
 }
 
 // giveUp reports that a config cannot be applied to the host. Unless the undo failed, the cordon is lifted next.

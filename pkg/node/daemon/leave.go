@@ -51,10 +51,10 @@ func (d *Daemon) leave(ctx context.Context, n *corev1.Node) (written *corev1.Nod
 	return written, 0, err
 }
 
-// rejoin creates the stage's folder of a node that an administrator returns to the stage. A container sees a new folder only after its restart, so the
-// error of a read-only host ends the daemon.
+// rejoin creates the stage's folder of a node that is not released. It is missing after a release. A container sees a new folder only after its restart,
+// so the error of a read-only host ends the daemon.
 func (d *Daemon) rejoin(n *corev1.Node) error {
-	if n.Annotations[api.NodeStateAnnotation] != api.NodeReleased || pool.IsReleased(n) {
+	if pool.IsReleased(n) {
 		return nil
 	}
 	if err := d.host.MakeFolder(); errors.Is(err, unix.EROFS) {

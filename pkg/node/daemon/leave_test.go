@@ -4,6 +4,7 @@ package daemon
 
 import (
 	"maps"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -77,7 +78,16 @@ func TestReleasedNodeKeepsTheConfigWithWhichItHasRebooted(t *testing.T) {
 	delete(n.Annotations, api.NodeReleasedAnnotation)
 	d := process(t, s, m)
 	require.NoError(t, d.rejoin(n))
-	written, _, err := d.step(t.Context(), n)
+	written, after, err := d.step(t.Context(), n)
+	require.NoError(t, err)
+	assert.Nil(t, written, "the controller removes the former config first")
+	assert.Zero(t, after)
+	n.Annotations[api.DesiredConfigAnnotation] = ""
+	written, _, err = d.step(t.Context(), n)
+	require.NoError(t, err)
+	assert.Equal(t, api.NodeDone, written.Annotations[api.NodeStateAnnotation])
+	written.Annotations[api.DesiredConfigAnnotation] = name
+	written, _, err = d.step(t.Context(), written)
 	require.NoError(t, err)
 	assert.Equal(t, api.NodeDone, written.Annotations[api.NodeStateAnnotation])
 	assert.Equal(t, name, written.Annotations[api.CurrentConfigAnnotation])
@@ -139,5 +149,8 @@ func TestDaemonOfAContainerRestartsForANewFolder(t *testing.T) {
 	released := map[string]string{api.NodeReleasedAnnotation: ""}
 	maps.Copy(released, returned)
 	require.NoError(t, d.rejoin(newNode(released)))
-	require.NoError(t, d.rejoin(newNode(map[string]string{api.NodeStateAnnotation: api.NodeDone})))
+	done := newNode(map[string]string{api.NodeStateAnnotation: api.NodeDone})
+	require.ErrorIs(t, d.rejoin(done), unix.EROFS, "the report of the release was lost")
+	require.NoError(t, os.MkdirAll(m.Root+"/var/lib/cvo-node/content", 0o700))
+	require.NoError(t, d.rejoin(done))
 }

@@ -82,7 +82,7 @@ func (g *Guard) look(ctx context.Context) (hasEnded bool, err error) {
 		return false, err
 	case change.IsUndoing():
 		return false, g.machine.RollBack(ctx, change, "") // by another process, which may have ended
-	case change.AwaitsReboot(boot):
+	case change.AwaitsReboot(boot) && (change.Boot == boot || change.Prepared == boot):
 		return false, nil
 	}
 	if g.change != change.ID() {

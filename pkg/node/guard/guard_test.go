@@ -43,7 +43,7 @@ func (p *testMachine) open(o tree.Options) (*host.Host, *machine.Machine) {
 	h, err := host.Open(p.Root, host.Options{Tree: o})
 	require.NoError(p.t, err)
 	p.t.Cleanup(func() { assert.NoError(p.t, h.Close()) })
-	return h, machine.New(h, machine.Options{Init: p.Machine, Guard: func(context.Context) ([]string, error) { return []string{"/guard"}, nil }})
+	return h, machine.New(h, machine.Options{Init: p.Machine, Root: p.Root, Guard: func(context.Context) ([]string, error) { return []string{"/guard"}, nil }})
 }
 
 // guard returns a guard as a new process.
@@ -103,6 +103,30 @@ func TestFailedBootIsUndoneAndRebooted(t *testing.T) {
 	assert.False(t, p.isGuarded())
 	assert.Equal(t, host.RolledBack{Config: "new", Reason: "a check failed for 10m0s: /etc/motd: different data"}, p.rolledBack())
 	require.NoError(t, m.Apply(t.Context(), "other", config.Content{}, nil), "the machine accepts another config")
+}
+
+// TestBootWithoutPreparationIsJudged loses the power after the files are written, and before the hook has set the kernel argument.
+func TestBootWithoutPreparationIsJudged(t *testing.T) {
+	p := play(t)
+	h, _ := p.open(tree.Options{})
+	hook := config.File{Path: machine.HookFile, Mode: 0o755, Data: []byte("#!/bin/sh\ncat >/dev/null\n")}
+	require.NoError(t, h.Begin("new", config.Content{Files: append([]config.File{hook}, content.Files...), KernelArguments: []string{"quiet"}}, reboot...))
+	require.NoError(t, h.Resume())
+	g := p.guard(tree.Options{})
+	g.options.BootDeadline = time.Nanosecond
+	now := time.Duration(0)
+	g.uptime = func() time.Duration { now += interval; return now }
+	_, err := g.look(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, "new", p.motd(), "the machine has not booted with the config yet")
+
+	p.Boot()
+	p.Write("/etc/motd", "broken at boot")
+	for range 2 {
+		_, err = g.look(t.Context())
+	}
+	require.ErrorIs(t, err, machine.ErrRebooting)
+	assert.Equal(t, "of the host", p.motd())
 }
 
 func TestUnconfirmedChangeIsUndoneWithItsActions(t *testing.T) {

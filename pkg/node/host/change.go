@@ -163,13 +163,20 @@ func (h *Host) Act(phase Phase, run func(Change) error) error {
 	})
 }
 
-// SetPrepared records that the caller has set, in this boot, what the host boots with after the applied change.
+// SetPreparing records that the caller begins to set what the host boots with after the applied change.
+func (h *Host) SetPreparing() error { return h.prepareBoot(func(c *Change) { c.Preparing = true }) }
+
+// SetPrepared records that the caller has set that in this boot.
 func (h *Host) SetPrepared(boot string) error {
+	return h.prepareBoot(func(c *Change) { c.Prepared = boot })
+}
+
+func (h *Host) prepareBoot(set func(*Change)) error {
 	return h.locked(func(s *state) error {
 		if s.Change == nil || s.Change.Phase != Applied {
 			return fmt.Errorf("preparing the boot: %w", ErrNotApplied)
 		}
-		s.Change.Prepared = boot
+		set(s.Change)
 		return h.save(s)
 	})
 }

@@ -58,8 +58,10 @@ type Change struct {
 	Actions []disruption.Action `json:"actions,omitempty"`
 	// Boot is the host's boot at the latest of these times: before the first step, after all steps, after their undo.
 	Boot string `json:"boot,omitempty"`
-	// ChangesBoot reports whether the change is also about what the host boots with. Prepared is the boot in which the caller has set that; empty before.
+	// ChangesBoot reports whether the change is also about what the host boots with. Preparing is true from the moment at which the caller begins to
+	// set that, and Prepared is the boot in which it has.
 	ChangesBoot bool   `json:"changesBoot,omitempty"`
+	Preparing   bool   `json:"preparing,omitempty"`
 	Prepared    string `json:"prepared,omitempty"`
 	// Acted reports whether all steps had happened, so that the caller may have run actions.
 	Acted bool `json:"acted,omitempty"`

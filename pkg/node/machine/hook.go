@@ -71,8 +71,13 @@ func (m *Machine) setBoot(ctx context.Context, change host.Change, boot string) 
 	if err != nil {
 		return err
 	}
-	if _, err := m.hook(ctx, change, "booted", Boot{}); err != nil {
-		return fmt.Errorf("%w: %w", errBrokenHook, err)
+	if !change.Preparing {
+		if _, err := m.hook(ctx, change, "booted", Boot{}); err != nil {
+			return fmt.Errorf("%w: %w", errBrokenHook, err)
+		}
+		if err := m.host.SetPreparing(); err != nil {
+			return err
+		}
 	}
 	if _, err := m.hook(ctx, change, "apply", bootOf(content)); err != nil {
 		return err
@@ -101,16 +106,12 @@ func (m *Machine) restoreBoot(ctx context.Context, change host.Change, reason st
 	})
 }
 
-// bootDifference says how the running machine differs from what an applied change boots with; empty if it does not. A machine that never had a hook
-// does not differ.
+// bootDifference says how the running machine differs from what an applied change boots with; empty if it does not, or if the change is not about that.
 func (m *Machine) bootDifference(ctx context.Context, change host.Change, content config.Content) (string, error) {
-	if m.init == nil {
+	if m.init == nil || !change.ChangesBoot {
 		return "", nil
 	}
 	output, err := m.hook(ctx, change, "booted", Boot{})
-	if errors.Is(err, errNoHook) {
-		return "", nil
-	}
 	if err != nil {
 		return "", err
 	}
@@ -155,7 +156,7 @@ func (m *Machine) hook(ctx context.Context, change host.Change, verb string, inp
 	cmd.WaitDelay = hookWait
 	var output, failure bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(encoded), &output, &failure
-	if err := cmd.Run(); err != nil {
+	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
 		return nil, fmt.Errorf("running %s %s: %w: %s", HookFile, verb, err, strings.TrimSpace(failure.String()))
 	}
 	return output.Bytes(), nil

@@ -229,7 +229,7 @@ func (m *Machine) complete(ctx context.Context) error {
 	case failed == nil:
 		return err
 	case ctx.Err() != nil:
-		return failed // the process ends, and the next one repeats it
+		return fmt.Errorf("%w: %w", host.ErrBusy, failed) // the process ends, and the next one repeats it
 	case errors.Is(failed, errBrokenHook):
 		err = m.undone(ctx, m.host.Undo())
 	default:

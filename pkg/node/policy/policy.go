@@ -107,7 +107,7 @@ func decide(pools []Pool, p Pool, now time.Time) (d Decision) {
 // before enough nodes run it, and without canaries. A node that failed is a canary, so that no other takes its place.
 func (d *Decision) decideCanary(p Pool, now time.Time) (soaked time.Time) {
 	canary := p.Policy.Spec.Canary
-	if canary == nil || p.Config == "" {
+	if canary == nil || p.Config == "" || p.Nodes == 0 {
 		return soaked
 	}
 	if d.Canary = p.Policy.Status.Canary; d.Canary != nil && d.Canary.Config == p.Config {
@@ -118,7 +118,7 @@ func (d *Decision) decideCanary(p Pool, now time.Time) (soaked time.Time) {
 		d.Canary = nil
 	}
 	canaries := min(scaled(&canary.Nodes, p.Nodes), p.Nodes)
-	if p.Done < canaries || p.Nodes == 0 {
+	if p.Done < canaries {
 		d.Canary = nil
 		d.Limit = max(canaries-p.Started, 0)
 		d.Limited = fmt.Sprintf("waits for the canaries of NodeRolloutPolicy %s: %d of %d run the config and are ready", p.Name, p.Done, canaries)

@@ -362,8 +362,10 @@ func (r *pools) target(ctx context.Context, p *mcfgv1.MachineConfigPool, rendere
 // release removes what the stage has written from released nodes.
 func (r *pools) release(ctx context.Context, nodes []*corev1.Node) error {
 	for _, n := range nodes {
+		// A node that has returned still has the former config, until its daemon follows the return.
+		hasLeft := pool.IsReleased(n) || n.Annotations[api.NodeStateAnnotation] == api.NodeReleased
 		next := n.DeepCopy()
-		if !pool.IsReleased(n) || !pool.Release(next) {
+		if !hasLeft || !pool.Release(next) {
 			continue
 		}
 		err := r.client.Patch(ctx, next, client.MergeFromWithOptions(n, client.MergeFromWithOptimisticLock{}))
