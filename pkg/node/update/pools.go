@@ -364,8 +364,11 @@ func (r *pools) release(ctx context.Context, nodes []*corev1.Node) error {
 	for _, n := range nodes {
 		// A node that has returned still has the former config, until its daemon follows the return.
 		hasLeft := pool.IsReleased(n) || n.Annotations[api.NodeStateAnnotation] == api.NodeReleased
+		if !hasLeft {
+			continue
+		}
 		next := n.DeepCopy()
-		if !hasLeft || !pool.Release(next) {
+		if !pool.Release(next) {
 			continue
 		}
 		err := r.client.Patch(ctx, next, client.MergeFromWithOptions(n, client.MergeFromWithOptimisticLock{}))
