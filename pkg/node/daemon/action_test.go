@@ -41,7 +41,9 @@ func process(t *testing.T, s *server, m *played.Machine) *Daemon {
 	h, err := host.Open(m.Root, host.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, h.Close()) })
-	return New(s, h, machine.New(h, machine.Options{Init: m}), clock.RealClock{}, "n", "1.0.0")
+	d := New(s, h, machine.New(h, machine.Options{Init: m}), clock.RealClock{}, "n", "1.0.0")
+	d.recall(t.Context())
+	return d
 }
 
 func TestNodeBecomesCurrentAfterItsReboot(t *testing.T) {
@@ -57,9 +59,9 @@ func TestNodeBecomesCurrentAfterItsReboot(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, progress.Rebooting, p.Step)
 		assert.Equal(t, requestRetry.Max, after)
-		current, err := d.host.Current()
+		state, err := d.host.State()
 		require.NoError(t, err)
-		assert.Empty(t, current)
+		assert.Empty(t, state.Current)
 	}
 	assert.Equal(t, []string{"reboot", "reboot"}, m.Calls)
 	assert.False(t, s.written)
@@ -69,9 +71,9 @@ func TestNodeBecomesCurrentAfterItsReboot(t *testing.T) {
 	written, _, err := d.step(t.Context(), drained)
 	require.NoError(t, err)
 	assert.Equal(t, "uncordon-"+name, written.Annotations[api.DesiredDrainAnnotation])
-	current, err := d.host.Current()
+	state, err := d.host.State()
 	require.NoError(t, err)
-	assert.Equal(t, name, current.Name)
+	assert.Equal(t, name, state.Current.Name)
 	assert.Len(t, m.Calls, 2)
 }
 
@@ -209,6 +211,7 @@ func TestServiceThatCannotRunDegradesTheNode(t *testing.T) {
 	assert.Contains(t, n.Annotations[api.NodeReasonAnnotation], `systemd reports the result "failed". To find the cause, run this on the node: journalctl -u cvo-node-apply.service`)
 
 	init.failure = nil
+	n.Annotations[api.NodeRetryAnnotation], n.Annotations[api.DesiredDrainAnnotation] = name+" 1", "drain-"+name
 	require.ErrorIs(t, step(), machine.ErrRebooting)
 	assert.FileExists(t, m.Root+"/etc/motd")
 }
@@ -290,12 +293,12 @@ func TestRequestedRetryHasOneAttempt(t *testing.T) {
 	d = process(t, s, m)
 	_, _, err = d.step(t.Context(), n)
 	require.NoError(t, err)
-	current, err := d.host.Current()
+	state, err := d.host.State()
 	require.NoError(t, err)
-	require.Equal(t, name, current.Name)
-	isNew, err := d.host.Retry(name + " 3")
-	require.NoError(t, err)
-	assert.False(t, isNew)
+	require.Equal(t, name, state.Current.Name)
+	assert.False(t, d.isRetryRequested(n, name))
+	n.Annotations[api.NodeRetryAnnotation] = name + " 4"
+	assert.True(t, d.isRetryRequested(n, name))
 }
 
 // TestReasonOfAFailureStaysDuringTheNextAttempt has attempts by themselves, on request, and with another config. The failure counts until it is known how
@@ -306,7 +309,7 @@ func TestReasonOfAFailureStaysDuringTheNextAttempt(t *testing.T) {
 		{name, "", "no space"}, {"", name + " 1", "no space"}, {"other", "", ""}, {"", "", ""},
 	} {
 		d := process(t, s, m)
-		d.failed.config = tt.failed
+		d.attempts.Config = tt.failed
 		n := newNode(map[string]string{
 			api.DesiredConfigAnnotation: name, api.NodeStateAnnotation: api.NodeDegraded, api.NodeReasonAnnotation: "no space", api.NodeRetryAnnotation: tt.request,
 		})
@@ -321,13 +324,49 @@ func TestReasonOfAFailureStaysDuringTheNextAttempt(t *testing.T) {
 func TestRequestedRetryEndsTheDelayOfAFailure(t *testing.T) {
 	s, m, name := machineWith(t)
 	d := process(t, s, m)
-	d.fail(name)
+	d.fail(t.Context(), name, api.NodeDegraded, "no space")
 	n := newNode(map[string]string{
 		api.DesiredConfigAnnotation: name, api.DesiredDrainAnnotation: "drain-" + name, api.AppliedDrainAnnotation: "drain-" + name,
 	})
 	n.Annotations[api.NodeRetryAnnotation] = name + " 1"
 	_, _, err := d.step(t.Context(), n)
 	require.ErrorIs(t, err, machine.ErrRebooting)
+}
+
+// TestRestartedDaemonKnowsTheFailure has a failure that the Node does not show yet.
+func TestRestartedDaemonKnowsTheFailure(t *testing.T) {
+	s, m, name := machineWith(t)
+	d := process(t, s, m)
+	require.NoError(t, d.host.MakeFolder())
+	d.fail(t.Context(), name, api.NodeDegraded, "no space")
+	d = process(t, s, m)
+	n := newNode(map[string]string{
+		api.DesiredConfigAnnotation: name, api.DesiredDrainAnnotation: "drain-" + name, api.AppliedDrainAnnotation: "drain-" + name,
+	})
+	n, after, err := d.step(t.Context(), n)
+	require.NoError(t, err)
+	assert.InDelta(t, changeRetry.After(1), after, float64(10*time.Second))
+	assert.Equal(t, api.NodeDegraded, n.Annotations[api.NodeStateAnnotation])
+	assert.Equal(t, "no space", n.Annotations[api.NodeReasonAnnotation])
+	n, _, err = d.step(t.Context(), n)
+	require.NoError(t, err)
+	assert.Contains(t, n.Annotations[api.DesiredDrainAnnotation], "uncordon-")
+	assert.Empty(t, m.Calls)
+
+	// The next failure counts on, and a desired config that the host has ends the count.
+	d.fail(t.Context(), name, api.NodeDegraded, "no space")
+	assert.Equal(t, 2, process(t, s, m).attempts.Times)
+	_, _, err = d.step(t.Context(), newNode(map[string]string{api.DesiredConfigAnnotation: ""}))
+	require.NoError(t, err)
+	assert.Zero(t, process(t, s, m).attempts)
+}
+
+func TestClockThatIsSetBackDoesNotProlongTheDelay(t *testing.T) {
+	now := time.Now()
+	for times, last := range map[int]time.Time{0: now, 1: now.Add(time.Hour), 3: now, 20: now.Add(-30 * time.Minute)} {
+		want := map[int]time.Duration{1: time.Minute, 3: 4 * time.Minute, 20: 30 * time.Minute}[times]
+		assert.Equal(t, want, attempts{Times: times, Last: last}.wait(now), times)
+	}
 }
 
 func TestHostWithoutABackEndStagesNoKernelArguments(t *testing.T) {
@@ -396,9 +435,9 @@ func TestNewTargetDuringTheRebootNeedsOneMoreReboot(t *testing.T) {
 			d := process(t, s, m)
 			_, _, err = d.step(t.Context(), drained(mc.Name))
 			require.ErrorIs(t, err, machine.ErrRebooting)
-			current, err := d.host.Current()
+			state, err := d.host.State()
 			require.NoError(t, err)
-			assert.Equal(t, tt.current, current.Name == first)
+			assert.Equal(t, tt.current, state.Current.Name == first)
 			assert.Len(t, m.Calls, tt.reboots)
 		})
 	}

@@ -3,7 +3,7 @@
 // Package daemon is the part of the node stage that runs on each node. It follows the requests in the annotations of its MachineConfigNode and
 // its Node: it reads and stages the requested MachineConfig, requests a drain, applies the config through package machine, requests that the
 // cordon is lifted, and reports the result. The cluster's node disruption policies decide about the drain and the reboot. The state is in the
-// Node and on the host, so a restarted daemon continues. Only the delays after failures are in memory.
+// Node and on the host, so a restarted daemon continues.
 package daemon
 
 import (
@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -57,8 +56,8 @@ type Daemon struct {
 
 	// policies are the administrator's node disruption policies of the cluster.
 	policies operatorv1.NodeDisruptionPolicyConfig
-	// failed is the last config that could not be applied to the host.
-	failed failure
+	// attempts is also a record of the host.
+	attempts attempts
 	// staging is the result of the last request to stage a config.
 	staging staging
 
@@ -78,14 +77,6 @@ type Machine interface {
 	Refusal(ctx context.Context, content config.Content, actions []disruption.Action) (string, error)
 	Unsupported(content config.Content) string
 	ChangesBoot(from, to config.Content) bool
-}
-
-// failure is a config that could not be applied, with the number of consecutive attempts.
-type failure struct {
-	config string
-	times  int
-	// again is the time of the next attempt.
-	again time.Time
 }
 
 // New returns the daemon of a node, from the release with a version. c reads from the API server, without a cache.
@@ -118,6 +109,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		&operatorv1.MachineConfiguration{}, settingsName,
 		watch.OnState(func(m *operatorv1.MachineConfiguration) { changes.Record(func() { latest.settings = m }) }))
 	ctx = logr.NewContext(ctx, logr.FromContextOrDiscard(ctx).WithValues("node", d.node))
+	d.recall(ctx)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		watch.Run(ctx, func() { changes.Record(func() { latest.hasSynced = true }) }, node, machineNode, settings)
@@ -216,49 +208,31 @@ func (d *Daemon) step(ctx context.Context, n *corev1.Node) (written *corev1.Node
 	if desired != "" && n.Annotations[api.NodeStateAnnotation] == api.NodeReleased {
 		return nil, 0, nil // it is that of before the release, and the controller removes it
 	}
-	if hasEnded, written, after, err := d.endPending(ctx, n, desired); !hasEnded || err != nil {
+	state, hasEnded, written, after, err := d.endPending(ctx, n, desired)
+	if !hasEnded || err != nil {
 		return written, after, err
 	}
-	current, err := d.host.Current()
-	if err != nil {
-		return nil, 0, err
-	}
-	if desired != current.Name {
-		if err := d.retry(ctx, n, desired); err != nil {
-			return nil, 0, err
-		}
-	}
-	switch rolledBack, err := d.host.RolledBack(); {
-	case err != nil:
-		return nil, 0, err
-	case rolledBack.Config == "":
-	case rolledBack.Config == desired:
-		written, err := d.reportRollBack(ctx, n, current.Name, rolledBack.Reason)
-		return written, 0, err
-	default:
+	current, rolledBack := state.Current, state.RolledBack
+	if rolledBack.Config != "" && (rolledBack.Config != desired || d.isRetryRequested(n, desired)) {
 		if err := d.host.ForgetRollBack(); err != nil {
 			return nil, 0, err
 		}
+		rolledBack = host.RolledBack{}
 	}
 	if desired == "" || desired == current.Name {
+		d.save(ctx, attempts{Retried: d.attempts.Retried})
 		written, err := d.settle(ctx, n, current.Name)
 		return written, 0, err
 	}
-	return d.update(ctx, n, current, desired)
-}
-
-// retry follows an administrator's request to try the desired config again, unless it has followed the same request before.
-func (d *Daemon) retry(ctx context.Context, n *corev1.Node, desired string) error {
-	request := n.Annotations[api.NodeRetryAnnotation]
-	if name, _, _ := strings.Cut(request, " "); name != desired || name == "" {
-		return nil
-	}
-	isNew, err := d.host.Retry(request)
-	if err == nil && isNew {
-		d.failed = failure{config: desired}
+	if d.isRetryRequested(n, desired) {
+		d.save(ctx, attempts{Retried: retryID(n), Config: desired})
 		logr.FromContextOrDiscard(ctx).Info("retrying on request", "config", desired)
 	}
-	return err
+	if rolledBack.Config != "" {
+		written, err := d.reportRollBack(ctx, n, current.Name, rolledBack.Reason)
+		return written, 0, err
+	}
+	return d.update(ctx, n, current, desired)
 }
 
 // reportRollBack reports that the guard has undone the desired config. The node serves with its former config. Only another desired config or a
@@ -273,22 +247,23 @@ func (d *Daemon) reportRollBack(ctx context.Context, n *corev1.Node, current, re
 	return written, err
 }
 
-// endPending calls end if a change is pending. hasEnded is true once none is. The other results are those of step.
-func (d *Daemon) endPending(ctx context.Context, n *corev1.Node, desired string) (hasEnded bool, written *corev1.Node, after time.Duration, err error) {
-	change, pending, err := d.host.Pending()
-	if !pending || err != nil {
-		return err == nil, nil, 0, err
+// endPending calls end if a change is pending. hasEnded is true once none is, and state is the host's then. The other results are those of step.
+func (d *Daemon) endPending(ctx context.Context, n *corev1.Node, desired string) (state host.State, hasEnded bool, written *corev1.Node, after time.Duration, err error) {
+	state, err = d.host.State()
+	if state.Change == nil || err != nil {
+		return state, err == nil, nil, 0, err
 	}
-	switch err := d.end(ctx, change, desired); {
+	switch err := d.end(ctx, *state.Change, desired); {
 	case errors.Is(err, machine.ErrRebooting):
-		return false, nil, requestRetry.Max, err
+		return state, false, nil, requestRetry.Max, err
 	case errors.Is(err, host.ErrBusy):
-		return false, nil, 0, err
+		return state, false, nil, 0, err
 	case err != nil:
 		written, err := d.degrade(ctx, n, err.Error())
-		return false, written, requestRetry.Max, err
+		return state, false, written, requestRetry.Max, err
 	}
-	return true, nil, 0, nil
+	state, err = d.host.State()
+	return state, err == nil, nil, 0, err
 }
 
 // end ends the change that an earlier process has left: it completes a change to the desired config, and undoes any other. If the machine has
@@ -340,9 +315,12 @@ func (d *Daemon) release(ctx context.Context, n *corev1.Node, current string) (r
 
 // update changes the host to the desired config once the node is drained.
 func (d *Daemon) update(ctx context.Context, n *corev1.Node, current host.Config, desired string) (written *corev1.Node, after time.Duration, err error) {
-	if d.failed.config == desired {
-		if after := d.failed.again.Sub(d.clock.Now()); after > 0 {
-			_, written, err := d.release(ctx, n, current.Name)
+	if d.attempts.Config == desired {
+		if after := d.attempts.wait(d.clock.Now()); after > 0 {
+			written, err := d.explain(ctx, n, d.attempts.State, d.attempts.Reason)
+			if written == nil && err == nil {
+				_, written, err = d.release(ctx, n, current.Name)
+			}
 			return written, after, err
 		}
 	}
@@ -369,7 +347,7 @@ func (d *Daemon) update(ctx context.Context, n *corev1.Node, current host.Config
 	}
 	if decision.Drain && !isRequested {
 		reason := ""
-		if d.failed.config == desired {
+		if d.attempts.Config == desired {
 			reason = n.Annotations[api.NodeReasonAnnotation] // the pool counts the failure until the attempt has ended
 		}
 		written, err := d.annotate(ctx, n, map[string]string{
@@ -385,7 +363,6 @@ func (d *Daemon) update(ctx context.Context, n *corev1.Node, current host.Config
 	} else if err != nil {
 		return d.giveUp(ctx, n, desired, err)
 	}
-	d.failed = failure{}
 	written, err = d.settle(ctx, n, desired)
 	return written, 0, err
 }
@@ -402,11 +379,11 @@ func (d *Daemon) refuse(ctx context.Context, n *corev1.Node, desired string, rea
 
 // giveUp reports that a config cannot be applied to the host. Unless the undo failed, the cordon is lifted next.
 func (d *Daemon) giveUp(ctx context.Context, n *corev1.Node, name string, reason error) (written *corev1.Node, after time.Duration, err error) {
-	d.fail(name)
 	state := api.NodeDegraded
 	if errors.Is(reason, errUnsupported) {
 		state = api.NodeUnreconcilable
 	}
+	d.fail(ctx, name, state, reason.Error())
 	written, err = d.explain(ctx, n, state, reason.Error())
 	return written, time.Nanosecond, err
 }
@@ -483,14 +460,6 @@ func pathsOf(change host.Change) string {
 	return printable.List(paths, loggedPaths)
 }
 
-func (d *Daemon) fail(name string) {
-	if d.failed.config != name {
-		d.failed = failure{config: name}
-	}
-	d.failed.times++
-	d.failed.again = d.clock.Now().Add(changeRetry.After(d.failed.times))
-}
-
 // degrade reports that the daemon cannot apply the desired config, with the reason.
 func (d *Daemon) degrade(ctx context.Context, n *corev1.Node, reason string) (*corev1.Node, error) {
 	return d.explain(ctx, n, api.NodeDegraded, reason)
@@ -499,13 +468,16 @@ func (d *Daemon) degrade(ctx context.Context, n *corev1.Node, reason string) (*c
 // explain writes a state that needs a reason.
 func (d *Daemon) explain(ctx context.Context, n *corev1.Node, state, reason string) (*corev1.Node, error) {
 	written, err := d.annotate(ctx, n, map[string]string{
-		api.NodeStateAnnotation: state, api.NodeReasonAnnotation: printable.Excerpt(reason, api.NodeReasonText),
+		api.NodeStateAnnotation: state, api.NodeReasonAnnotation: excerpt(reason),
 	})
 	if written != nil {
 		logr.FromContextOrDiscard(ctx).Info("node degraded", "config", n.Annotations[api.DesiredConfigAnnotation], "reason", reason)
 	}
 	return written, err
 }
+
+// excerpt returns as much of a reason as an annotation may have.
+func excerpt(reason string) string { return printable.Excerpt(reason, api.NodeReasonText) }
 
 // annotate writes those annotations of the Node that differ. It returns nil if none does. The daemon is the only writer of its annotations,
 // so the patch needs no lock.

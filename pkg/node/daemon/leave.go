@@ -20,14 +20,11 @@ import (
 // leave makes one step toward a host without the node stage. It undoes a pending change, unless the machine has rebooted with it, and waits until the
 // cordon is lifted. Then it removes the stage's folder and reports that. The results are those of step.
 func (d *Daemon) leave(ctx context.Context, n *corev1.Node) (written *corev1.Node, after time.Duration, err error) {
-	if hasEnded, written, after, err := d.endPending(ctx, n, ""); !hasEnded || err != nil {
+	state, hasEnded, written, after, err := d.endPending(ctx, n, "")
+	if !hasEnded || err != nil {
 		return written, after, err
 	}
-	current, err := d.host.Current()
-	if err != nil {
-		return nil, 0, err
-	}
-	if released, written, err := d.release(ctx, n, current.Name); !released || err != nil {
+	if released, written, err := d.release(ctx, n, state.Current.Name); !released || err != nil {
 		return written, 0, err
 	}
 	has, err := d.host.HasFolder()
@@ -42,8 +39,8 @@ func (d *Daemon) leave(ctx context.Context, n *corev1.Node) (written *corev1.Nod
 			written, err := d.degrade(ctx, n, fmt.Sprintf("releasing the node: %v", err))
 			return written, requestRetry.Max, err
 		}
-		d.failed = failure{}
-		logr.FromContextOrDiscard(ctx).Info("node released", "config", current.Name)
+		d.attempts = attempts{} // it was in that folder
+		logr.FromContextOrDiscard(ctx).Info("node released", "config", state.Current.Name)
 	}
 	written, err = d.annotate(ctx, n, map[string]string{
 		api.CurrentConfigAnnotation: "", api.NodeStateAnnotation: api.NodeReleased, api.NodeReasonAnnotation: "",

@@ -77,24 +77,20 @@ func (d *Daemon) report(ctx context.Context, s state) (*mcfgv1.MachineConfigNode
 
 // progress returns how far the update of the node is.
 func (d *Daemon) progress(n *corev1.Node) (progress.Progress, error) {
-	current, err := d.host.Current()
+	state, err := d.host.State()
 	if err != nil {
 		return progress.Progress{}, err
 	}
-	p := progress.Progress{Step: progress.Preparing, Current: current.Name, Desired: n.Annotations[api.DesiredConfigAnnotation]}
+	p := progress.Progress{Step: progress.Preparing, Current: state.Current.Name, Desired: n.Annotations[api.DesiredConfigAnnotation]}
 	if pool.IsDegraded(n) {
 		p.Failure = n.Annotations[api.NodeReasonAnnotation]
 	}
-	change, pending, err := d.host.Pending()
-	if err != nil {
-		return progress.Progress{}, err
-	}
-	switch {
-	case pending && change.Phase == host.Applied && change.NeedsReboot():
+	switch change := state.Change; {
+	case change != nil && change.Phase == host.Applied && change.NeedsReboot():
 		p.Step = progress.Rebooting
-	case pool.IsDone(n) && current.Name == p.Desired:
+	case pool.IsDone(n) && p.Current == p.Desired:
 		p.Step = progress.Updated
-	case current.Name == p.Desired:
+	case p.Current == p.Desired:
 		p.Step = progress.Resuming
 	case n.Annotations[api.DesiredDrainAnnotation] != drain.Before(p.Desired):
 	case !drain.IsAnswered(n):

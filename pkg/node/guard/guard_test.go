@@ -61,9 +61,9 @@ func (p *testMachine) motd() string {
 
 func (p *testMachine) rolledBack() host.RolledBack {
 	h, _ := p.open(tree.Options{})
-	r, err := h.RolledBack()
+	s, err := h.State()
 	require.NoError(p.t, err)
-	return r
+	return s.RolledBack
 }
 
 const link = "/etc/systemd/system/sysinit.target.wants/" + config.GuardUnit

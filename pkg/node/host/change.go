@@ -22,7 +22,7 @@ import (
 // Paths that only the current config manages get their originals back. The change also replaces a file that differs from both configs, and Undo
 // restores it. Callers for whom such drift blocks a change call Verify first.
 func (h *Host) Begin(name string, content config.Content, actions ...disruption.Action) error {
-	return h.locked(func(s *state) error {
+	return h.locked(func(s *State) error {
 		if err := h.begin(s, name, content, actions); err != nil {
 			return fmt.Errorf("applying %s: %w", name, err)
 		}
@@ -30,7 +30,7 @@ func (h *Host) Begin(name string, content config.Content, actions ...disruption.
 	})
 }
 
-func (h *Host) begin(s *state, name string, content config.Content, actions []disruption.Action) error {
+func (h *Host) begin(s *State, name string, content config.Content, actions []disruption.Action) error {
 	if s.Change != nil {
 		return fmt.Errorf("%w: to %s", ErrPending, s.Change.To.Name)
 	}
@@ -65,7 +65,7 @@ func (h *Host) begin(s *state, name string, content config.Content, actions []di
 // Resume undoes the change and returns an error with path and errno; if the undo fails too, the error is ErrNotUndone as well and the change stays
 // pending. Resume does nothing if no change is pending, or if the change is applied. It returns ErrUndoing if the undo of the change has begun.
 func (h *Host) Resume() error {
-	return h.locked(func(s *state) error {
+	return h.locked(func(s *State) error {
 		switch {
 		case s.Change == nil || s.Change.Phase == Applied:
 			return nil
@@ -85,7 +85,7 @@ func (h *Host) Resume() error {
 }
 
 // run executes the steps of a change that is in the journal.
-func (h *Host) run(s *state, change *Change, to target) error {
+func (h *Host) run(s *State, change *Change, to target) error {
 	err := h.steps(change, to)
 	if err == nil {
 		change.Boot, err = h.Boot()
@@ -114,7 +114,7 @@ func (h *Host) steps(change *Change, to target) error {
 // If one fails, the error is ErrNotUndone and the change stays pending. It also stays pending, with phase Undone, if its actions must follow. Then
 // the caller runs them and calls EndUndo; after a reboot, Undo does that itself.
 func (h *Host) Undo() error {
-	return h.locked(func(s *state) error {
+	return h.locked(func(s *State) error {
 		if s.Change == nil {
 			return h.collect(s)
 		}
@@ -122,7 +122,7 @@ func (h *Host) Undo() error {
 	})
 }
 
-func (h *Host) undo(s *state, failure string) error {
+func (h *Host) undo(s *State, failure string) error {
 	change := s.Change
 	var marked, err error
 	if change.Phase != Undone {
@@ -172,7 +172,7 @@ func (h *Host) SetPrepared(boot string) error {
 }
 
 func (h *Host) prepareBoot(set func(*Change)) error {
-	return h.locked(func(s *state) error {
+	return h.locked(func(s *State) error {
 		if s.Change == nil || s.Change.Phase != Applied {
 			return fmt.Errorf("preparing the boot: %w", ErrNotApplied)
 		}
@@ -184,7 +184,7 @@ func (h *Host) prepareBoot(set func(*Change)) error {
 // BeginRestoring begins the undo of an applied change before the caller sets what the host booted with before. Otherwise another process could confirm
 // the change meanwhile. It does nothing if another change is pending, or if the undo has begun. reason is that of RollBack; empty for Undo.
 func (h *Host) BeginRestoring(change Change, reason string) error {
-	return h.locked(func(s *state) error {
+	return h.locked(func(s *State) error {
 		if s.Change == nil || s.Change.ID() != change.ID() || s.Change.Phase != Applied {
 			return nil
 		}
@@ -195,7 +195,7 @@ func (h *Host) BeginRestoring(change Change, reason string) error {
 
 // EndUndo ends an undone change after its actions. It does nothing if no change is pending.
 func (h *Host) EndUndo() error {
-	return h.locked(func(s *state) error {
+	return h.locked(func(s *State) error {
 		if s.Change != nil && s.Change.Phase != Undone {
 			return fmt.Errorf("ending the undo of the change to %s: %w", s.Change.To.Name, ErrNotUndone)
 		}
@@ -244,7 +244,7 @@ func (h *Host) settle(name string, from, to tree.Entry, of target) error {
 // Confirm makes the applied change to the named config current. It does nothing if that config is current and no change is pending. It
 // returns ErrNotApplied if there is no such change, or if it is not completely applied.
 func (h *Host) Confirm(name string) error {
-	return h.locked(func(s *state) error {
+	return h.locked(func(s *State) error {
 		change := s.Change
 		switch {
 		case change == nil && s.Current.Name == name && name != "":
@@ -252,7 +252,7 @@ func (h *Host) Confirm(name string) error {
 		case change == nil || change.To.Name != name || change.Phase != Applied:
 			return fmt.Errorf("confirming %s: %w", name, ErrNotApplied)
 		}
-		next := &state{Current: change.To, Originals: change.Originals, Retried: s.Retried}
+		next := &State{Current: change.To, Originals: change.Originals}
 		if err := h.save(next); err != nil {
 			return fmt.Errorf("confirming %s: %w", name, err)
 		}

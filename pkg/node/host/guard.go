@@ -54,7 +54,7 @@ RestartSec=5s
 // EnableGuard makes the host run a command at each boot until the pending change ends. Call it before the first step of a change. A guard that is
 // enabled keeps its command.
 func (h *Host) EnableGuard(command []string) error {
-	return h.locked(func(s *state) error {
+	return h.locked(func(s *State) error {
 		if s.Change == nil {
 			return fmt.Errorf("enabling the guard: %w", ErrNotApplied)
 		}
@@ -123,9 +123,9 @@ type RolledBack struct {
 }
 
 // RollBack is like Undo, for one change only: it returns ErrPending if another one is pending. It keeps the reason until another change is confirmed,
-// or until ForgetRollBack or Retry. If the undo has begun, RollBack continues it, and the reason does not count.
+// or until ForgetRollBack. If the undo has begun, RollBack continues it, and the reason does not count.
 func (h *Host) RollBack(change Change, reason string) error {
-	return h.locked(func(s *state) error {
+	return h.locked(func(s *State) error {
 		switch {
 		case s.Change == nil:
 			return h.collect(s)
@@ -139,31 +139,13 @@ func (h *Host) RollBack(change Change, reason string) error {
 	})
 }
 
-// RolledBack returns the last config that the guard has undone; the zero value if there is none.
-func (h *Host) RolledBack() (RolledBack, error) {
-	s, err := h.load()
-	return s.RolledBack, err
-}
-
 // ForgetRollBack forgets the config that the guard has undone, so that it may be applied again.
 func (h *Host) ForgetRollBack() error {
-	return h.locked(func(s *state) error {
+	return h.locked(func(s *State) error {
 		if s.RolledBack == (RolledBack{}) {
 			return nil
 		}
 		s.RolledBack = RolledBack{}
-		return h.save(s)
-	})
-}
-
-// Retry is like ForgetRollBack, for a request that has an effect only once: isNew is false if it is the same as the last one.
-func (h *Host) Retry(request string) (isNew bool, err error) {
-	digest := digestOf([]byte(request))
-	if s, err := h.load(); err != nil || s.Retried == digest {
-		return false, err
-	}
-	return true, h.locked(func(s *state) error {
-		s.RolledBack, s.Retried = RolledBack{}, digest
 		return h.save(s)
 	})
 }
@@ -193,7 +175,7 @@ func (h *Host) Install() (name string, err error) {
 	if found, err := h.tree.Read(name); err != nil || entry.Matches(found) {
 		return name, err
 	}
-	err = h.locked(func(s *state) error {
+	err = h.locked(func(s *State) error {
 		err := h.makeFolders(programs)
 		if err == nil {
 			err = h.tree.Put(name, entry, program)

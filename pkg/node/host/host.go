@@ -63,10 +63,10 @@ func Open(root string, options Options) (*Host, error) {
 // Close closes the root folder.
 func (h *Host) Close() error { return h.tree.Close() }
 
-// Current returns the last confirmed config. It is the zero value before the first.
-func (h *Host) Current() (Config, error) {
+// State returns what the journal says about the configs of the host.
+func (h *Host) State() (State, error) {
 	s, err := h.load()
-	return s.Current, err
+	return *s, err
 }
 
 // Pending returns the change that is neither confirmed nor undone. It returns false if there is none.
@@ -119,7 +119,7 @@ func (h *Host) Program(change Change, name string) (file string, found bool, err
 }
 
 // locked calls change with the state on disk, as the only process that may change it.
-func (h *Host) locked(change func(*state) error) error {
+func (h *Host) locked(change func(*State) error) error {
 	return h.alone(config.Folder, func() error {
 		s, err := h.load()
 		if err != nil {

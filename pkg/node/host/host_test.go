@@ -328,9 +328,9 @@ func TestFailureInTheMiddleIsUndone(t *testing.T) {
 		drifts, err := h.Verify(from)
 		require.NoError(t, err)
 		assert.Empty(t, drifts)
-		current, err := h.Current()
+		state, err := h.State()
 		require.NoError(t, err)
-		assert.Equal(t, "from", current.Name)
+		assert.Equal(t, "from", state.Current.Name)
 		release(t, root)
 	}
 }
@@ -484,9 +484,9 @@ func TestOnlyConfirmationMakesAConfigCurrent(t *testing.T) {
 	require.ErrorIs(t, h.Confirm("a"), host.ErrNotApplied)
 	content := files(file("/etc/a", "a", 0o644))
 	require.NoError(t, h.Apply("a", content))
-	current, err := h.Current()
+	state, err := h.State()
 	require.NoError(t, err)
-	assert.Empty(t, current)
+	assert.Empty(t, state.Current)
 
 	// The state is on disk: another process sees it.
 	h = open(t, root, tree.Options{})
@@ -502,9 +502,9 @@ func TestOnlyConfirmationMakesAConfigCurrent(t *testing.T) {
 
 	require.NoError(t, h.Confirm("a"))
 	require.NoError(t, h.Confirm("a"))
-	current, err = h.Current()
+	state, err = h.State()
 	require.NoError(t, err)
-	assert.Equal(t, change.To, current)
+	assert.Equal(t, change.To, state.Current)
 	require.NoError(t, h.Undo())
 	assert.Contains(t, list(t, root), "/etc/a", "Undo leaves a confirmed config")
 }

@@ -97,20 +97,20 @@ type Step struct {
 	After  tree.Entry `json:"after"`
 }
 
-// state is the content of state.json. One rename replaces it, so each transition of a change is atomic.
-type state struct {
+// State is the content of state.json. One rename replaces it, so each transition of a change is atomic.
+type State struct {
+	// Current is the last confirmed config; the zero value before the first.
 	Current Config `json:"current"`
 	// Originals has, for each path that the current config manages, the entry before any config managed it.
 	Originals map[string]tree.Entry `json:"originals"`
-	Change    *Change               `json:"change,omitempty"`
-	// RolledBack is the last config that the guard has undone.
+	// Change is neither confirmed nor undone; nil if there is none.
+	Change *Change `json:"change,omitempty"`
+	// RolledBack is the last config that the guard has undone; the zero value if there is none.
 	RolledBack RolledBack `json:"rolledBack,omitzero"`
-	// Retried is the SHA-256 of the last request of Retry in hex.
-	Retried string `json:"retried,omitempty"`
 }
 
 // end ends an undone change.
-func (s *state) end() {
+func (s *State) end() {
 	if s.Change.RollBack != "" {
 		s.RolledBack = RolledBack{s.Change.To.Name, s.Change.RollBack}
 	}
@@ -157,27 +157,34 @@ func (h *Host) makeFolders(name string) error {
 	return nil
 }
 
-func (h *Host) load() (*state, error) {
-	s := &state{}
-	data, err := h.read(h.file())
-	if errors.Is(err, fs.ErrNotExist) {
-		return s, nil
-	}
-	if err != nil {
-		return s, err
-	}
-	if err := json.Unmarshal(data, s); err != nil {
-		return s, fmt.Errorf("reading %s: %w", h.file(), err)
-	}
-	return s, nil
+func (h *Host) load() (*State, error) {
+	s := &State{}
+	return s, h.readJSON(h.file(), s)
 }
 
-func (h *Host) save(s *state) error {
-	data, err := json.Marshal(s)
+func (h *Host) save(s *State) error { return h.writeJSON(h.file(), s) }
+
+// readJSON reads a file of the journal into a value, and leaves the value as it is if the file does not exist.
+func (h *Host) readJSON(name string, value any) error {
+	data, err := h.read(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, value)
+	}
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", name, err)
+	}
+	return nil
+}
+
+func (h *Host) writeJSON(name string, value any) error {
+	data, err := json.Marshal(value)
 	if err != nil {
 		return err
 	}
-	return h.write(h.file(), "", bytes.NewReader(data))
+	return h.write(name, "", bytes.NewReader(data))
 }
 
 func (h *Host) read(name string) ([]byte, error) {
@@ -194,26 +201,13 @@ func (h *Host) write(name, digest string, data io.Reader) error {
 	return h.tree.Put(name, own(tree.Entry{Kind: tree.File, Mode: 0o600, Digest: digest}), data)
 }
 
-func (h *Host) resultFile() string { return path.Join(config.Folder, "result.json") }
+// SaveRecord stores a value of another package under a name, until Release. Each name has one writer.
+func (h *Host) SaveRecord(name string, value any) error { return h.writeJSON(h.recordFile(name), value) }
 
-// SaveResult stores the result of a request to change the host, for the process that waits for it.
-func (h *Host) SaveResult(data []byte) error {
-	return h.write(h.resultFile(), "", bytes.NewReader(data))
-}
+// ReadRecord reads what SaveRecord has stored last under a name, and leaves the value as it is if that is nothing.
+func (h *Host) ReadRecord(name string, value any) error { return h.readJSON(h.recordFile(name), value) }
 
-// Result returns what SaveResult has stored last.
-func (h *Host) Result() ([]byte, error) { return h.read(h.resultFile()) }
-
-// missingFile differs from resultFile, so that each has one writer.
-func (h *Host) missingFile() string { return path.Join(config.Folder, "missing.json") }
-
-// SaveMissing stores what the process that waits for results knows about requests without a result.
-func (h *Host) SaveMissing(data []byte) error {
-	return h.write(h.missingFile(), "", bytes.NewReader(data))
-}
-
-// Missing returns what SaveMissing has stored last.
-func (h *Host) Missing() ([]byte, error) { return h.read(h.missingFile()) }
+func (h *Host) recordFile(name string) string { return path.Join(config.Folder, "record-"+name+".json") }
 
 // own returns the entry with this process as its owner: root in production.
 func own(e tree.Entry) tree.Entry {
@@ -229,7 +223,7 @@ func digestOf(data []byte) string {
 
 // record writes the journal of a change: first its content and a copy of every file that it replaces, then its steps. A crash before the
 // last write leaves no change, a crash afterwards leaves one that can be continued and undone.
-func (h *Host) record(s *state, change *Change, content []byte) error {
+func (h *Host) record(s *State, change *Change, content []byte) error {
 	err := h.write(h.blob(change.To.Digest), change.To.Digest, bytes.NewReader(content))
 	if err == nil {
 		err = h.backUp(s, change)
@@ -251,7 +245,7 @@ func (h *Host) record(s *state, change *Change, content []byte) error {
 
 // backUp copies the files that the change replaces, and the new originals. It also copies an original that this change does not replace,
 // because the host may lose it before the next change.
-func (h *Host) backUp(s *state, change *Change) error {
+func (h *Host) backUp(s *State, change *Change) error {
 	entries := map[string]tree.Entry{}
 	for name, original := range change.Originals {
 		if _, ok := s.Originals[name]; !ok {
@@ -308,7 +302,7 @@ func (h *Host) data(digest string, of target) (io.ReadCloser, error) {
 }
 
 // collect disables the guard, and removes everything from the journal that the state does not need. No change is pending.
-func (h *Host) collect(s *state) error {
+func (h *Host) collect(s *State) error {
 	if err := h.disableGuard(); err != nil {
 		return err
 	}

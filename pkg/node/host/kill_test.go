@@ -194,9 +194,9 @@ func TestKilledRecoveryIsRepeated(t *testing.T) {
 				require.NoError(t, test.repeat(h))
 				require.Equal(t, test.want, list(t, root), "killed at %d", operation)
 				if test.action == "confirm" {
-					current, err := h.Current()
+					state, err := h.State()
 					require.NoError(t, err)
-					require.Equal(t, "to", current.Name)
+					require.Equal(t, "to", state.Current.Name)
 					update(t, h, "empty", config.Content{})
 					require.Contains(t, list(t, root)["/etc/restored"], "of the host")
 					require.Contains(t, list(t, root)["/etc/replaced"], "of the host")

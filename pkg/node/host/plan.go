@@ -17,7 +17,7 @@ import (
 // plan returns the steps from the host's current entries to the wanted ones, and the originals after these steps. Paths that only the
 // current config manages get their originals back. If a path has an entry that cannot be replaced, such as a folder or a device, the error
 // contains the path and the errno.
-func (h *Host) plan(s *state, to target) ([]Step, map[string]tree.Entry, error) {
+func (h *Host) plan(s *State, to target) ([]Step, map[string]tree.Entry, error) {
 	wanted := to.entries
 	after := maps.Clone(s.Originals)
 	if after == nil {
@@ -91,7 +91,7 @@ func compareSteps(a, b Step) int {
 }
 
 // folders returns the folders that the entries need and that either do not exist or were created for a config.
-func (h *Host) folders(s *state, entries map[string]tree.Entry, to target) (map[string]tree.Entry, error) {
+func (h *Host) folders(s *State, entries map[string]tree.Entry, to target) (map[string]tree.Entry, error) {
 	folders := map[string]tree.Entry{}
 	for name, e := range entries {
 		if e.Kind == tree.Absent {
@@ -116,7 +116,7 @@ func (h *Host) folders(s *state, entries map[string]tree.Entry, to target) (map[
 }
 
 // needs reports whether a change must create the folder, or keep one that an earlier change has created.
-func (h *Host) needs(s *state, folder string) (bool, error) {
+func (h *Host) needs(s *State, folder string) (bool, error) {
 	if original, ok := s.Originals[folder]; ok {
 		// An original that is a link may lead to a folder: the steps restore it before they write below it.
 		return original.Kind == tree.Absent, nil

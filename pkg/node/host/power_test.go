@@ -160,10 +160,10 @@ func TestPowerLossLosesNoState(t *testing.T) {
 				h := open(t, root, tree.Options{})
 				change, pending, err := h.Pending()
 				require.NoError(t, err, "power loss at %d", i)
-				current, err := h.Current()
+				state, err := h.State()
 				require.NoError(t, err)
 				switch {
-				case !pending && current.Name == "to":
+				case !pending && state.Current.Name == "to":
 					require.Equal(t, "confirm", test.name)
 					require.Equal(t, after, list(t, root), "power loss at %d", i)
 					update(t, h, "empty", config.Content{})

@@ -34,9 +34,9 @@ func TestReleaseKeepsTheContentAndRemovesTheFolder(t *testing.T) {
 		// A guard that still runs ends.
 		require.NoError(t, h.DisableGuard())
 		assert.NoDirExists(t, root+config.Folder)
-		current, err := h.Current()
+		state, err := h.State()
 		require.NoError(t, err)
-		assert.Empty(t, current)
+		assert.Empty(t, state.Current)
 	}
 	after := list(t, root)
 	delete(after, "/etc/systemd/system/sysinit.target.wants") // the empty folder of the guard's link
@@ -63,10 +63,10 @@ func TestKilledReleaseIsRepeated(t *testing.T) {
 		require.NoError(t, err)
 		isKilled := killed(t, root, "release", operation)
 
-		current, err := h.Current()
+		state, err := h.State()
 		require.NoError(t, err)
 		if operation > 0 {
-			require.Empty(t, current, "killed at %d", operation)
+			require.Empty(t, state.Current, "killed at %d", operation)
 			require.NoError(t, h.Stage("from", from), "killed at %d", operation)
 			update(t, h, "from", from)
 			require.Equal(t, before, list(t, root), "killed at %d, then joined", operation)

@@ -29,43 +29,30 @@ func (h *Host) staging() string { return path.Join(config.Folder, "staged.json")
 // Staged returns the config that Stage has put on disk last. It is the zero value before the first.
 func (h *Host) Staged() (Config, error) {
 	var staged Config
-	data, err := h.read(h.staging())
-	if errors.Is(err, fs.ErrNotExist) {
-		return staged, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(data, &staged)
-	}
-	if err != nil {
-		return staged, fmt.Errorf("reading %s: %w", h.staging(), err)
-	}
-	return staged, nil
+	err := h.readJSON(h.staging(), &staged)
+	return staged, err
 }
 
 // Stage puts the content of a config on disk below the host's own folder, and replaces the config that was staged before. It writes nothing else to
 // the host. It fails if the file systems have not enough space or inodes for the change from the host's entries to the content. An obstacle to
 // this change, such as a folder in a file's place, is an error of Apply only.
 func (h *Host) Stage(name string, content config.Content) error {
-	return h.locked(func(s *state) error { return h.stage(s, name, content) })
+	return h.locked(func(s *State) error { return h.stage(s, name, content) })
 }
 
-func (h *Host) stage(s *state, name string, content config.Content) error {
+func (h *Host) stage(s *State, name string, content config.Content) error {
 	encoded, err := json.Marshal(content)
 	if err != nil {
 		return err
 	}
 	staged := Config{name, digestOf(encoded)}
-	record, err := json.Marshal(staged)
-	if err != nil {
-		return err
-	}
 	if err := h.checkSpace(s, content, uint64(len(encoded))); err != nil {
 		return err
 	}
 	if err := h.write(h.blob(staged.Digest), staged.Digest, bytes.NewReader(encoded)); err != nil {
 		return err
 	}
-	if err := h.write(h.staging(), "", bytes.NewReader(record)); err != nil {
+	if err := h.writeJSON(h.staging(), staged); err != nil {
 		return err
 	}
 	if s.Change != nil {
@@ -75,7 +62,7 @@ func (h *Host) stage(s *state, name string, content config.Content) error {
 }
 
 // checkSpace fails if a file system has not enough space or inodes for a change to the content. encoded is the size of the content in the journal.
-func (h *Host) checkSpace(s *state, content config.Content, encoded uint64) error {
+func (h *Host) checkSpace(s *State, content config.Content, encoded uint64) error {
 	steps, to := h.stepsTo(s, content)
 	v := volumes{host: h}
 	// Staging and the journal of the change write the content, and the journal has a file for its state and one for the reserve.
@@ -92,7 +79,7 @@ func (h *Host) checkSpace(s *state, content config.Content, encoded uint64) erro
 }
 
 // stepsTo returns the steps of a change to a content, and its target; no steps if Begin would fail.
-func (h *Host) stepsTo(s *state, content config.Content) ([]Step, target) {
+func (h *Host) stepsTo(s *State, content config.Content) ([]Step, target) {
 	to, err := h.target(s, content)
 	if err != nil {
 		return nil, to

@@ -113,7 +113,7 @@ func targetOf(content config.Content) (target, error) {
 }
 
 // target is like targetOf, with what depends on the host: the owners of files, and the links that enable units.
-func (h *Host) target(s *state, content config.Content) (target, error) {
+func (h *Host) target(s *State, content config.Content) (target, error) {
 	t, err := h.targetOf(content)
 	t.originals = s.Originals
 	if err == nil {

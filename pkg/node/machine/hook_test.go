@@ -210,9 +210,9 @@ func TestBrokenRollbackLeavesTheChangePending(t *testing.T) {
 	p.boot()
 	require.NoError(t, m.Undo(t.Context()))
 	assert.False(t, p.booted())
-	rolledBack, err := h.RolledBack()
+	state, err := h.State()
 	require.NoError(t, err)
-	assert.Equal(t, "a check failed", rolledBack.Reason)
+	assert.Equal(t, "a check failed", state.RolledBack.Reason)
 }
 
 // TestHookOfAConfigDoesNotOutliveIt has a config that keeps the arguments and drops the hook that the config before has brought.

@@ -146,8 +146,8 @@ func (m *Machine) Refusal(ctx context.Context, content config.Content, actions [
 	return "", nil
 }
 
-// FailedUnit returns a unit that has failed and that the change has created, changed or enabled; empty if there is none.
-func (m *Machine) FailedUnit(ctx context.Context, change host.Change, content config.Content) (string, error) {
+// failedUnit returns a unit that has failed and that the change has created, changed or enabled; empty if there is none.
+func (m *Machine) failedUnit(ctx context.Context, change host.Change, content config.Content) (string, error) {
 	if m.init == nil {
 		return "", nil
 	}
@@ -377,7 +377,7 @@ func (m *Machine) Difference(ctx context.Context, change host.Change, content co
 	if len(found) > 0 {
 		return found[0].Path + ": " + found[0].Found, nil
 	}
-	switch unit, err := m.FailedUnit(ctx, change, content); {
+	switch unit, err := m.failedUnit(ctx, change, content); {
 	case err != nil:
 		return "", err
 	case unit != "":

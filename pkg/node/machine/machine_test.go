@@ -368,24 +368,24 @@ func TestOnlyUnitsOfTheChangeCanFailIt(t *testing.T) {
 		require.NoError(t, m.Apply(t.Context(), name, content, nil))
 		change, pending := p.pending()
 		require.True(t, pending)
-		unit, err := m.FailedUnit(t.Context(), change, content)
+		difference, err := m.Difference(t.Context(), change, content)
 		require.NoError(t, err)
 		require.NoError(t, h.Confirm(name))
-		return unit
+		return difference
 	}
-	assert.Equal(t, "failed.service", failed("new", units))
+	assert.Equal(t, "unit failed.service has failed", failed("new", units))
 	units.Files = content.Files
 	assert.Empty(t, failed("other files", units), "the unit has failed before")
 	units.Units[1].DropIns = []config.DropIn{{Name: "a.conf", Contents: "[Unit]"}}
-	assert.Equal(t, "failed.service", failed("a drop-in", units))
+	assert.Equal(t, "unit failed.service has failed", failed("a drop-in", units))
 	units.Units[1].DropIns, units.Units[1].Enabled = nil, new(false)
 	assert.Empty(t, failed("disabled", units))
 
 	instance := config.Unit{Name: "failed@1.service", Enabled: new(true)}
 	units = config.Content{Units: []config.Unit{{Name: "failed@.service", Contents: "[Unit]"}, instance}}
-	assert.Equal(t, "failed@1.service", failed("a template", units))
+	assert.Equal(t, "unit failed@1.service has failed", failed("a template", units))
 	units.Units[0].DropIns = []config.DropIn{{Name: "a.conf", Contents: "[Unit]"}}
-	assert.Equal(t, "failed@1.service", failed("a drop-in of the template", units))
+	assert.Equal(t, "unit failed@1.service has failed", failed("a drop-in of the template", units))
 	assert.Empty(t, failed("the same template", units))
 }
 

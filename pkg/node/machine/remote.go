@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 
 	"github.com/cluster-version/cvo/pkg/node/config"
@@ -48,6 +47,12 @@ type result struct {
 	Kinds []int `json:"kinds,omitempty"`
 }
 
+// The records of the host have different writers: the service, and the process that waits for it.
+const (
+	resultRecord  = "result"
+	missingRecord = "missing"
+)
+
 // missing counts the services since the last result that ended without one.
 type missing struct {
 	// Since is the request of the last result; empty if there is none.
@@ -83,11 +88,7 @@ func (m *Machine) saveResult(request string, err error) error {
 			}
 		}
 	}
-	data, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	return m.host.SaveResult(data)
+	return m.host.SaveRecord(resultRecord, r)
 }
 
 func (m *Machine) serve(ctx context.Context, encoded string) error {
@@ -188,10 +189,11 @@ func (r *Remote) request(ctx context.Context, request Request) error {
 	default:
 		return fmt.Errorf("%s on the host: %w", request.Verb, host.ErrBusy) // a former daemon has started it
 	}
-	answer, resultErr := read[result](r.host.Result)
+	var answer result
+	resultErr := r.host.ReadRecord(resultRecord, &answer)
 	switch {
 	case resultErr != nil:
-		return fmt.Errorf("reading the result of %s on the host: %w", request.Verb, resultErr)
+		return fmt.Errorf("the result of %s on the host: %w", request.Verb, resultErr)
 	case answer.Request != string(encoded) && ctx.Err() != nil:
 		return fmt.Errorf("%s on the host: %w: the service may still run: %w", request.Verb, host.ErrBusy, err)
 	case answer.Request != string(encoded):
@@ -209,16 +211,12 @@ func (r *Remote) withoutResult(last string, end error) error {
 	if end == nil {
 		end = errors.New("systemd reports success")
 	}
-	m, err := read[missing](r.host.Missing)
-	if err != nil || m.Since != last {
+	var m missing
+	if err := r.host.ReadRecord(missingRecord, &m); err != nil || m.Since != last {
 		m = missing{Since: last} // the count restarts if it cannot be read
 	}
 	m.Count++
-	data, err := json.Marshal(m)
-	if err == nil {
-		err = r.host.SaveMissing(data)
-	}
-	switch {
+	switch err := r.host.SaveRecord(missingRecord, m); {
 	case err != nil:
 		return fmt.Errorf("the service left no result: %w, and that cannot be counted: %w", end, err)
 	case m.Count < mostMissing:
@@ -226,18 +224,6 @@ func (r *Remote) withoutResult(last string, end error) error {
 	}
 	// The text has no number, because the Node shows it and each change would be a write.
 	return fmt.Errorf("the service repeatedly ends without a result: %w. To find the cause, run this on the node: journalctl -u %s", end, config.ApplyUnit)
-}
-
-// read returns the value of a file of the host; the zero value if the file does not exist.
-func read[T any](file func() ([]byte, error)) (value T, err error) {
-	data, err := file()
-	if errors.Is(err, fs.ErrNotExist) {
-		return value, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(data, &value)
-	}
-	return value, err
 }
 
 // remoteError is an error of the process that changes the host.

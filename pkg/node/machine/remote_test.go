@@ -95,9 +95,9 @@ func TestServiceChangesTheHost(t *testing.T) {
 	r.boot()
 	require.NoError(t, m.Resume(t.Context()))
 	require.NoError(t, m.Confirm(t.Context(), "new"))
-	current, err := h.Current()
+	state, err := h.State()
 	require.NoError(t, err)
-	assert.Equal(t, "new", current.Name)
+	assert.Equal(t, "new", state.Current.Name)
 
 	require.NoError(t, h.Stage("empty", config.Content{}))
 	require.ErrorIs(t, m.Apply(t.Context(), "empty", config.Content{}, reboot), machine.ErrRebooting)
@@ -235,7 +235,7 @@ func TestOnlyTheStagedConfigIsApplied(t *testing.T) {
 	require.EqualError(t, m.Apply(t.Context(), "new", content, nil), "applying new: other is staged")
 	machine, _ := r.open(tree.Options{})
 	require.NoError(t, machine.Serve(t.Context(), "no JSON"))
-	result, err := h.Result()
-	require.NoError(t, err)
-	assert.Contains(t, string(result), "reading the request")
+	var result struct{ Error string }
+	require.NoError(t, h.ReadRecord("result", &result))
+	assert.Contains(t, result.Error, "reading the request")
 }

@@ -1,0 +1,83 @@
+//go:build linux
+
+package daemon
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/cluster-version/cvo/pkg/api"
+)
+
+// attemptsRecord is the name of the host's record with the attempts.
+const attemptsRecord = "attempts"
+
+// attempts is what the daemon knows about its attempts to apply the last config that failed. A restarted daemon must know it, too: each attempt drains
+// the node.
+type attempts struct {
+	// Config is the name of the config; empty if none has failed since the host last had its desired config.
+	Config string `json:"config,omitempty"`
+	// State and Reason are what the Node shows about it until the next attempt.
+	State  string `json:"state,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// Times is the number of failures in sequence, since the last request to try again.
+	Times int `json:"times,omitempty"`
+	// Last is the time of the last failure.
+	Last time.Time `json:"last,omitzero"`
+	// Retried identifies the last request to try again that the daemon has followed, see retryID.
+	Retried string `json:"retried,omitempty"`
+}
+
+// wait returns the time until the next attempt. It is at most the delay itself, because the clock of the host may have been set back.
+func (a attempts) wait(now time.Time) time.Duration {
+	if a.Times == 0 {
+		return 0
+	}
+	delay := changeRetry.After(a.Times)
+	return min(delay, a.Last.Add(delay).Sub(now))
+}
+
+// recall reads the attempts of former processes.
+func (d *Daemon) recall(ctx context.Context) {
+	if err := d.host.ReadRecord(attemptsRecord, &d.attempts); err != nil {
+		logr.FromContextOrDiscard(ctx).Error(err, "the former attempts are not known, so a failed update starts again now")
+	}
+}
+
+// save stores the attempts on the host. If that fails, perhaps for the reason of a failed attempt, this process knows them at least.
+func (d *Daemon) save(ctx context.Context, a attempts) {
+	if d.attempts == a {
+		return
+	}
+	d.attempts = a
+	if err := d.host.SaveRecord(attemptsRecord, a); err != nil {
+		logr.FromContextOrDiscard(ctx).Error(err, "a restarted daemon will not know the attempts", "config", a.Config, "times", a.Times)
+	}
+}
+
+// fail counts a failure of a config, with the state of the Node and the reason.
+func (d *Daemon) fail(ctx context.Context, name, state, reason string) {
+	a := attempts{Config: name, State: state, Reason: excerpt(reason), Times: 1, Last: d.clock.Now().UTC(), Retried: d.attempts.Retried}
+	if d.attempts.Config == name {
+		a.Times += d.attempts.Times
+	}
+	d.save(ctx, a)
+}
+
+// isRetryRequested reports whether an administrator has requested to try the desired config again, and the daemon has not followed the request yet.
+func (d *Daemon) isRetryRequested(n *corev1.Node, desired string) bool {
+	name, _, _ := strings.Cut(n.Annotations[api.NodeRetryAnnotation], " ")
+	return name != "" && name == desired && d.attempts.Retried != retryID(n)
+}
+
+// retryID identifies a request to try again, which may be longer than what the host should store: it is its SHA-256 in hex.
+func retryID(n *corev1.Node) string {
+	digest := sha256.Sum256([]byte(n.Annotations[api.NodeRetryAnnotation]))
+	return hex.EncodeToString(digest[:])
+}
