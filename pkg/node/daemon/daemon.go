@@ -60,6 +60,7 @@ type Daemon struct {
 	attempts attempts
 	// staging is the result of the last request to stage a config.
 	staging staging
+	drift   drift
 
 	// reports counts failed reports, and nextReport is the earliest time of the next one after one without an answer.
 	reports    retry
@@ -124,6 +125,10 @@ func (d *Daemon) Run(ctx context.Context) error {
 				return nil
 			case <-changes.C():
 			case <-due:
+			case <-d.drift.changed:
+				d.drift.unwatch()
+				due = d.clock.After(driftDelay)
+				continue
 			}
 			var seen state
 			changes.Locked(func() { seen = latest })
@@ -221,8 +226,7 @@ func (d *Daemon) step(ctx context.Context, n *corev1.Node) (written *corev1.Node
 	}
 	if desired == "" || desired == current.Name {
 		d.save(ctx, attempts{Retried: d.attempts.Retried})
-		written, err := d.settle(ctx, n, current.Name)
-		return written, 0, err
+		return d.settle(ctx, n, state)
 	}
 	if d.isRetryRequested(n, desired) {
 		d.save(ctx, attempts{Retried: retryID(n), Config: desired})
@@ -291,14 +295,20 @@ func (d *Daemon) end(ctx context.Context, change host.Change, desired string) er
 	return nil
 }
 
-// settle reports that the node runs its desired config, once the cordon is lifted.
-func (d *Daemon) settle(ctx context.Context, n *corev1.Node, current string) (*corev1.Node, error) {
-	if released, written, err := d.release(ctx, n, current); !released || err != nil {
-		return written, err
+// settle reports that the node runs its desired config, once the cordon is lifted, or how the host differs from it. The results are those of step.
+func (d *Daemon) settle(ctx context.Context, n *corev1.Node, s host.State) (written *corev1.Node, after time.Duration, err error) {
+	if released, written, err := d.release(ctx, n, s.Current.Name); !released || err != nil {
+		return written, 0, err
 	}
-	return d.annotate(ctx, n, map[string]string{
-		api.CurrentConfigAnnotation: current, api.NodeStateAnnotation: api.NodeDone, api.NodeReasonAnnotation: "",
+	after = d.compare(ctx, s)
+	state := api.NodeDone
+	if d.drift.reason != "" {
+		state = api.NodeDegraded
+	}
+	written, err = d.annotate(ctx, n, map[string]string{
+		api.CurrentConfigAnnotation: s.Current.Name, api.NodeStateAnnotation: state, api.NodeReasonAnnotation: excerpt(d.drift.reason),
 	})
+	return written, after, err
 }
 
 // release requests that the cordon is lifted, if the daemon has requested a drain. released is true once the node has no cordon of ours.
@@ -363,8 +373,11 @@ func (d *Daemon) update(ctx context.Context, n *corev1.Node, current host.Config
 	} else if err != nil {
 		return d.giveUp(ctx, n, desired, err)
 	}
-	written, err = d.settle(ctx, n, desired)
-	return written, 0, err
+	state, err := d.host.State()
+	if err != nil {
+		return nil, 0, err
+	}
+	return d.settle(ctx, n, state)
 }
 
 // refuse reports why the node keeps its current config for now. If the node is drained, that counts as a failed attempt: the cordon is lifted next, and
@@ -401,19 +414,16 @@ func (d *Daemon) decide(ctx context.Context, current host.Config, content config
 	if err != nil {
 		return decision, err
 	}
-	expected := own
-	if current.Name == "" {
-		expected = content
-	}
-	found, err := d.host.Verify(expected)
-	switch {
-	case err != nil:
+	if current.Name != "" {
+		if reason, err := d.differs(current.Name, own); err != nil {
+			return decision, obstacle(err.Error())
+		} else if reason != "" {
+			return decision, obstacle(reason)
+		}
+	} else if found, err := d.host.Verify(content); err != nil {
 		return decision, obstacle(err.Error())
-	case current.Name == "" && len(found) == 0 && !d.machine.ChangesBoot(own, content):
+	} else if len(found) == 0 && !d.machine.ChangesBoot(own, content) {
 		return decision, nil
-	case current.Name != "" && len(found) > 0:
-		return decision, obstacle(fmt.Sprintf("the host differs from MachineConfig %s, so the update does not start: %s: %s. Restore the content of that MachineConfig",
-			current.Name, found[0].Path, found[0].Found))
 	}
 	policies, err := disruption.ForHost(d.policies, func(a disruption.Action) (bool, error) { return d.machine.Accepts(ctx, a) })
 	if err != nil {

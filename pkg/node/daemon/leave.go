@@ -40,6 +40,8 @@ func (d *Daemon) leave(ctx context.Context, n *corev1.Node) (written *corev1.Nod
 			return written, requestRetry.Max, err
 		}
 		d.attempts = attempts{} // it was in that folder
+		d.drift.unwatch()
+		d.drift = drift{}
 		logr.FromContextOrDiscard(ctx).Info("node released", "config", state.Current.Name)
 	}
 	written, err = d.annotate(ctx, n, map[string]string{

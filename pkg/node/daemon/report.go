@@ -88,8 +88,8 @@ func (d *Daemon) progress(n *corev1.Node) (progress.Progress, error) {
 	switch change := state.Change; {
 	case change != nil && change.Phase == host.Applied && change.NeedsReboot():
 		p.Step = progress.Rebooting
-	case pool.IsDone(n) && p.Current == p.Desired:
-		p.Step = progress.Updated
+	case p.Current == p.Desired && (pool.IsDone(n) || pool.IsDegraded(n) && !drain.IsRequested(n) && drain.IsAnswered(n)):
+		p.Step = progress.Updated // the host may differ from it
 	case p.Current == p.Desired:
 		p.Step = progress.Resuming
 	case n.Annotations[api.DesiredDrainAnnotation] != drain.Before(p.Desired):

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 
 	"github.com/cluster-version/cvo/pkg/node/config"
@@ -48,6 +49,11 @@ func (h *Host) Verify(content config.Content) ([]Drift, error) {
 	}
 	slices.SortFunc(drifts, func(a, b Drift) int { return cmp.Compare(a.Path, b.Path) })
 	return drifts, nil
+}
+
+// Watch watches the paths that the current config manages, see tree.Watch. What enables a disabled unit is not among them.
+func (h *Host) Watch(s State) (changed <-chan struct{}, stop func(), err error) {
+	return h.tree.Watch(slices.Collect(maps.Keys(s.Originals)))
 }
 
 // differs describes how the found entry differs from the expected one; empty if it does not.

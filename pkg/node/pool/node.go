@@ -136,7 +136,7 @@ func IsDraining(n *corev1.Node) bool {
 	case drain.Before(config):
 		return HoldsSlot(n) && !drain.IsAnswered(n)
 	default:
-		return HoldsSlot(n)
+		return HoldsSlot(n) && !isSettled(n)
 	}
 }
 

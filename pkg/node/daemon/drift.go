@@ -1,0 +1,81 @@
+//go:build linux
+
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/cluster-version/cvo/pkg/node/config"
+	"github.com/cluster-version/cvo/pkg/node/host"
+)
+
+const (
+	// driftDelay is the time from a change of a file to the comparison, so that a program can complete what it writes.
+	driftDelay = time.Second
+	// driftInterval is the time between comparisons if the files cannot be watched.
+	driftInterval = time.Minute
+)
+
+// drift is the result of the last comparison of the host with its current config.
+type drift struct {
+	config string
+	// reason says how the host differs; empty if it does not.
+	reason string
+	// changed is closed as soon as the result may be wrong. It is nil without a watch.
+	changed <-chan struct{}
+	stop    func()
+}
+
+func (d *drift) unwatch() {
+	if d.stop != nil {
+		d.stop()
+	}
+	d.changed, d.stop = nil, nil
+}
+
+// compare compares the host with its current config, unless no file has changed since the last time. after is the time until the next comparison; 0
+// if only a change requires one.
+func (d *Daemon) compare(ctx context.Context, s host.State) (after time.Duration) {
+	if d.drift.config == s.Current.Name && (d.drift.changed != nil || s.Current.Name == "") {
+		return 0
+	}
+	d.drift.unwatch()
+	before := d.drift
+	d.drift = drift{config: s.Current.Name}
+	if s.Current.Name == "" {
+		return 0
+	}
+	log := logr.FromContextOrDiscard(ctx).WithValues("config", s.Current.Name)
+	var watchErr error
+	if d.drift.changed, d.drift.stop, watchErr = d.host.Watch(s); watchErr != nil { // before the comparison, so no change is lost
+		after = driftInterval
+		log.Error(watchErr, "changes of files are only found by comparisons", "interval", after.String())
+	}
+	content, err := d.host.Content(s.Current)
+	if err == nil {
+		d.drift.reason, err = d.differs(s.Current.Name, content)
+	}
+	if err != nil {
+		d.drift.unwatch()
+		d.drift.reason, after = err.Error(), driftInterval
+	}
+	if d.drift.reason != before.reason {
+		log.Info("host compared", "difference", d.drift.reason)
+	}
+	return after
+}
+
+// differs says how the host differs from the content of a config, with the remedy; empty if it does not.
+func (d *Daemon) differs(name string, content config.Content) (reason string, err error) {
+	switch found, err := d.host.Verify(content); {
+	case err != nil:
+		return "", fmt.Errorf("comparing the host with MachineConfig %s: %w", name, err)
+	case len(found) > 0:
+		return fmt.Sprintf("the host differs from MachineConfig %s: %s: %s. Restore the content of that MachineConfig", name, found[0].Path, found[0].Found), nil
+	}
+	return "", nil
+}

@@ -1,0 +1,120 @@
+//go:build linux
+
+package daemon
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/node/config"
+	"github.com/cluster-version/cvo/pkg/node/progress"
+	played "github.com/cluster-version/cvo/test/machine"
+)
+
+// TestDriftDegradesTheNode changes a file of the current config and restores it, each time without a request to the daemon.
+func TestDriftDegradesTheNode(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(file string) error
+		want   string
+	}{
+		"edited":   {func(file string) error { return os.WriteFile(file, []byte("bye"), 0o600) }, "different data"},
+		"removed":  {os.Remove, "missing"},
+		"chmod":    {func(file string) error { return os.Chmod(file, 0o600) }, "mode 0600 instead of 0644"},
+		"renamed":  {func(file string) error { return os.Rename(file, file+".old") }, "missing"},
+		"replaced": {func(file string) error { return os.Rename(file+".new", file) }, "different data"},
+		"touched":  {func(file string) error { return os.Chtimes(file, time.Now(), time.Now()) }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, m, config := currentMachine(t)
+			d := process(t, s, m)
+			step := func(n *corev1.Node) *corev1.Node {
+				t.Helper()
+				written, after, err := d.step(t.Context(), n)
+				require.NoError(t, err)
+				assert.Zero(t, after)
+				if written != nil {
+					return written
+				}
+				return n
+			}
+			n := step(newNode(map[string]string{api.DesiredConfigAnnotation: config}))
+			assert.Equal(t, api.NodeDone, n.Annotations[api.NodeStateAnnotation])
+
+			file := m.Root + "/etc/motd"
+			require.NoError(t, os.WriteFile(file+".new", nil, 0o644))
+			require.NoError(t, tt.change(file))
+			<-d.drift.changed
+			d.drift.unwatch()
+			n = step(n)
+			if tt.want == "" {
+				assert.Equal(t, api.NodeDone, n.Annotations[api.NodeStateAnnotation])
+				return
+			}
+			want := "the host differs from MachineConfig " + config + ": /etc/motd: " + tt.want + ". Restore the content of that MachineConfig"
+			assert.Equal(t, api.NodeDegraded, n.Annotations[api.NodeStateAnnotation])
+			assert.Equal(t, want, n.Annotations[api.NodeReasonAnnotation])
+			p, err := d.progress(n)
+			require.NoError(t, err)
+			assert.Equal(t, progress.Progress{Step: progress.Updated, Current: config, Desired: config, Failure: want}, p)
+
+			// A step without a change does not read the files again, and a new process finds the difference.
+			s.written = false
+			step(n)
+			assert.False(t, s.written)
+			d.drift.unwatch()
+			d = process(t, s, m)
+			step(n)
+			assert.False(t, s.written)
+
+			require.NoError(t, os.RemoveAll(file))
+			require.NoError(t, os.WriteFile(file, []byte("hello"), 0o644))
+			<-d.drift.changed
+			d.drift.unwatch()
+			n = step(n)
+			assert.Equal(t, api.NodeDone, n.Annotations[api.NodeStateAnnotation])
+			assert.Empty(t, n.Annotations[api.NodeReasonAnnotation])
+			d.drift.unwatch()
+		})
+	}
+}
+
+// currentMachine is machineWith, for a machine that has the config.
+func currentMachine(t *testing.T) (s *server, m *played.Machine, name string) {
+	s, m, name = machineWith(t)
+	content, err := config.Decode(&mcfgv1.MachineConfig{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: s.spec})
+	require.NoError(t, err)
+	h := process(t, s, m).host
+	require.NoError(t, h.Begin(name, content))
+	require.NoError(t, h.Resume())
+	require.NoError(t, h.Confirm(name))
+	return s, m, name
+}
+
+func TestHostThatCannotBeComparedIsComparedAgain(t *testing.T) {
+	s, m, config := currentMachine(t)
+	d := process(t, s, m)
+	state, err := d.host.State()
+	require.NoError(t, err)
+	blob := m.Root + "/var/lib/cvo-node/content/" + state.Current.Digest
+	require.NoError(t, os.Rename(blob, blob+".moved"))
+	n, after, err := d.step(t.Context(), newNode(map[string]string{api.DesiredConfigAnnotation: config}))
+	require.NoError(t, err)
+	assert.Equal(t, driftInterval, after)
+	assert.Equal(t, api.NodeDegraded, n.Annotations[api.NodeStateAnnotation])
+	assert.Contains(t, n.Annotations[api.NodeReasonAnnotation], "no such file")
+
+	require.NoError(t, os.Rename(blob+".moved", blob))
+	n, after, err = d.step(t.Context(), n)
+	require.NoError(t, err)
+	assert.Zero(t, after)
+	assert.Equal(t, api.NodeDone, n.Annotations[api.NodeStateAnnotation])
+	d.drift.unwatch()
+}
