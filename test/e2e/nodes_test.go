@@ -326,7 +326,8 @@ func (n *testNodes) budget(namespace, app string, maxUnavailable int32) {
 	require.NoError(n, err)
 }
 
-// testNodePolicies changes a file for which nothing follows, and one for which a service restarts. No node drains or reboots.
+// testNodePolicies changes a file for which nothing follows, and one for which a service restarts. No node drains or reboots. Then a program of a node
+// changes a file of its config, and restores it.
 func testNodePolicies(t *testing.T, s *site) {
 	n := withNodeStage(t, s)
 	n.demo()
@@ -349,6 +350,12 @@ func testNodePolicies(t *testing.T, s *site) {
 	for _, name := range n.Workers {
 		assert.Equal(t, "two\nthree", n.on(name, "cd "+folder+"; cat none; echo; cat restart"), name)
 	}
+	n.rebooted(before)
+
+	n.on(n.Workers[0], "cd "+folder+"; cp -p none saved; echo >>none")
+	assert.Equal(t, n.Workers[0], n.degraded(folder+"/none: different data"))
+	n.on(n.Workers[0], "cd "+folder+"; mv saved none")
+	n.updated()
 	n.rebooted(before)
 }
 
