@@ -17,23 +17,8 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/node/config"
 	"github.com/cluster-version/cvo/pkg/node/host/tree"
+	"github.com/cluster-version/cvo/pkg/node/host/unitfile"
 )
-
-// unitFolders are the folders of a host's units, in the order of their priority (systemd.unit(5)).
-var unitFolders = []string{units, "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"}
-
-// dependencies are the folders of the links that enable units, by the key of the section [Install] (systemd.unit(5)).
-var dependencies = map[string]string{"WantedBy": ".wants", "RequiredBy": ".requires", "UpheldBy": ".upholds"}
-
-// installed is a unit that can be enabled.
-type installed struct {
-	// file is the path of the unit's file. It is that of the template for an instance.
-	file string
-	// links are the paths of the links that enable it.
-	links []string
-	// also are other units that are enabled and disabled together with it.
-	also []string
-}
 
 // addLinks adds the links of enabled units to a target, and the absence of those of disabled ones. They are the links that systemctl(1) writes, so the
 // journal restores them like any file.
@@ -77,9 +62,9 @@ func decides(content config.Content, unit string) bool {
 	return slices.ContainsFunc(content.Units, func(u config.Unit) bool { return u.Name == unit && u.Enabled != nil })
 }
 
-func (h *Host) enable(t target, unit installed) error {
-	for _, link := range unit.links {
-		wanted := own(tree.Entry{Kind: tree.Link, Target: unit.file})
+func (h *Host) enable(t target, unit unitfile.Installed) error {
+	for _, link := range unit.Links {
+		wanted := own(tree.Entry{Kind: tree.Link, Target: unit.File})
 		found, isManaged := t.originals[link]
 		if !isManaged {
 			var err error
@@ -87,7 +72,7 @@ func (h *Host) enable(t target, unit installed) error {
 				return err
 			}
 		}
-		if found.Kind == tree.Link && path.Base(found.Target) == path.Base(unit.file) {
+		if found.Kind == tree.Link && path.Base(found.Target) == path.Base(unit.File) {
 			wanted = found // another path of the same file, such as a relative one
 		}
 		if e, ok := t.entries[link]; ok && e.Kind == tree.File {
@@ -106,8 +91,8 @@ func disable(t target, unit string, links func() (map[string]tree.Entry, error))
 		return err
 	}
 	for name, e := range all {
-		isAlias := path.Dir(name) == units && path.Base(e.Target) == unit && path.Base(name) != unit
-		isDependency := slices.Contains(slices.Collect(maps.Values(dependencies)), path.Ext(path.Dir(name))) && path.Base(name) == unit
+		isAlias := path.Dir(name) == unitfile.Folder && path.Base(e.Target) == unit && path.Base(name) != unit
+		isDependency := unitfile.IsDependency(name) && path.Base(name) == unit
 		if e.Kind == tree.Link && (isAlias || isDependency) {
 			t.entries[name] = tree.Entry{Kind: tree.Absent}
 			t.disabled[name] = true
@@ -136,18 +121,18 @@ func (h *Host) links() (map[string]tree.Entry, error) {
 			case err != nil:
 			case e.Type() == fs.ModeSymlink:
 				all[name], err = h.tree.Read(name)
-			case e.IsDir() && folder == units:
+			case e.IsDir() && folder == unitfile.Folder:
 				err = walk(name)
 			}
 		}
 		return err
 	}
-	return all, walk(units)
+	return all, walk(unitfile.Folder)
 }
 
 // family returns a unit and those that its section [Install] names in Also, by name. The unit is in it even if it does not exist, which is an error.
-func (h *Host) family(t target, content config.Content, unit string) (map[string]installed, error) {
-	all := map[string]installed{}
+func (h *Host) family(t target, content config.Content, unit string) (map[string]unitfile.Installed, error) {
+	all := map[string]unitfile.Installed{}
 	for queue := []string{unit}; len(queue) > 0; queue = queue[1:] {
 		name := queue[0]
 		if _, ok := all[name]; ok {
@@ -158,43 +143,34 @@ func (h *Host) family(t target, content config.Content, unit string) (map[string
 		if err != nil {
 			return all, fmt.Errorf("finding unit %s: %w", name, err)
 		}
-		queue = append(queue, member.also...)
+		queue = append(queue, member.Also...)
 	}
 	return all, nil
 }
 
 // find finds a unit on the host as it is after the change to a target. Drop-ins of the host do not count.
-func (h *Host) find(t target, content config.Content, unit string) (installed, error) {
+func (h *Host) find(t target, content config.Content, unit string) (unitfile.Installed, error) {
 	var dropIns []string
-	for _, name := range namesOf(unit) {
+	for _, name := range unitfile.Names(unit) {
 		i := slices.IndexFunc(content.Units, func(u config.Unit) bool { return u.Name == name })
 		if i >= 0 {
 			for _, d := range content.Units[i].DropIns {
 				dropIns = append(dropIns, d.Contents)
 			}
 		}
-		for _, folder := range unitFolders {
+		for _, folder := range unitfile.Folders() {
 			file := path.Join(folder, name)
 			data, err := h.readAfter(t, file)
 			if errors.Is(err, fs.ErrNotExist) {
 				continue
 			}
 			if err != nil {
-				return installed{}, err
+				return unitfile.Installed{}, err
 			}
-			return parse(unit, file, append([]string{string(data)}, dropIns...))
+			return unitfile.Parse(unit, file, append([]string{string(data)}, dropIns...))
 		}
 	}
-	return installed{}, &fs.PathError{Op: "enable", Path: path.Join(units, unit), Err: unix.ENOENT}
-}
-
-// namesOf returns the names of the files that define a unit, in the order of their priority: its own, and for an instance that of its template.
-func namesOf(unit string) []string {
-	prefix, instance, _ := strings.Cut(strings.TrimSuffix(unit, path.Ext(unit)), "@")
-	if instance == "" {
-		return []string{unit}
-	}
-	return []string{unit, prefix + "@" + path.Ext(unit)}
+	return unitfile.Installed{}, &fs.PathError{Op: "enable", Path: path.Join(unitfile.Folder, unit), Err: unix.ENOENT}
 }
 
 // readAfter reads a file as it is after the change to a target: a path that the target leaves gets its original back.
@@ -222,65 +198,14 @@ func (h *Host) readAfter(t target, name string) ([]byte, error) {
 	return h.read(name)
 }
 
-// parse reads the sections [Install] of a unit's file and its drop-ins (systemd.syntax(7)). An empty value removes the former ones.
-func parse(unit, file string, texts []string) (installed, error) {
-	values := map[string][]string{}
-	for _, text := range texts {
-		section := ""
-		for line := range strings.SplitSeq(strings.ReplaceAll(text, "\\\n", " "), "\n") {
-			line = strings.TrimSpace(line)
-			key, value, isAssignment := strings.Cut(line, "=")
-			switch key = strings.TrimSpace(key); {
-			case strings.HasPrefix(line, "#"), strings.HasPrefix(line, ";"):
-			case strings.HasPrefix(line, "["):
-				section = line
-			case section != "[Install]" || !isAssignment:
-			case strings.TrimSpace(value) == "":
-				delete(values, key)
-			default:
-				values[key] = append(values[key], strings.Fields(value)...)
-			}
-		}
-	}
-	name := unit
-	if prefix, ok := strings.CutSuffix(strings.TrimSuffix(unit, path.Ext(unit)), "@"); ok {
-		if len(values["DefaultInstance"]) == 0 {
-			return installed{}, fmt.Errorf("a template without DefaultInstance cannot be enabled: %w", unix.EINVAL)
-		}
-		name = prefix + "@" + values["DefaultInstance"][0] + path.Ext(unit)
-	}
-	prefix, instance, _ := strings.Cut(strings.TrimSuffix(name, path.Ext(name)), "@")
-	specifiers := strings.NewReplacer("%%", "%", "%i", instance, "%p", prefix, "%n", name, "%N", strings.TrimSuffix(name, path.Ext(name)))
-	found := installed{file: file, also: values["Also"]}
-	for key, folder := range dependencies {
-		for _, target := range values[key] {
-			found.links = append(found.links, path.Join(units, specifiers.Replace(target)+folder, name))
-		}
-	}
-	for _, alias := range values["Alias"] {
-		found.links = append(found.links, path.Join(units, specifiers.Replace(alias)))
-	}
-	for _, link := range found.links {
-		if strings.Contains(link, "%") || !strings.HasPrefix(link, units+"/") {
-			return installed{}, fmt.Errorf("its section [Install] cannot be followed: %s: %w", link, unix.EINVAL)
-		}
-	}
-	for _, name := range slices.Concat(found.links, found.also) {
-		if config.Reserved(name) != "" {
-			return installed{}, fmt.Errorf("its section [Install] names a unit of the node stage: %s: %w", name, unix.EINVAL)
-		}
-	}
-	return found, nil
-}
-
 // Touches reports whether the change has a step for a file or a link of a unit, or of the template of an instance.
 func (c Change) Touches(unit string) bool {
-	names := namesOf(unit)
+	names := unitfile.Names(unit)
 	return slices.ContainsFunc(c.Steps, func(s Step) bool {
 		folder, isDropIn := strings.CutSuffix(path.Dir(s.Path), ".d")
-		if isDropIn && path.Dir(folder) == units {
+		if isDropIn && path.Dir(folder) == unitfile.Folder {
 			return slices.Contains(names, path.Base(folder))
 		}
-		return strings.HasPrefix(s.Path, units+"/") && slices.Contains(names, path.Base(s.Path))
+		return strings.HasPrefix(s.Path, unitfile.Folder+"/") && slices.Contains(names, path.Base(s.Path))
 	})
 }

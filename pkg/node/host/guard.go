@@ -15,12 +15,13 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/node/config"
 	"github.com/cluster-version/cvo/pkg/node/host/tree"
+	"github.com/cluster-version/cvo/pkg/node/host/unitfile"
 )
 
 // guardFile is the file of the guard's unit. guardLink starts it early in each boot, even if the boot ends in emergency mode.
 const (
-	guardFile = units + "/" + config.GuardUnit
-	guardLink = units + "/sysinit.target.wants/" + config.GuardUnit
+	guardFile = unitfile.Folder + "/" + config.GuardUnit
+	guardLink = unitfile.Folder + "/sysinit.target.wants/" + config.GuardUnit
 )
 
 // programs has the programs of the node stage that run on the host, by digest.

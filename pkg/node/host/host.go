@@ -17,6 +17,7 @@ import (
 
 	"github.com/cluster-version/cvo/internal/atomicfile"
 	"github.com/cluster-version/cvo/pkg/node/config"
+	"github.com/cluster-version/cvo/pkg/node/host/space"
 	"github.com/cluster-version/cvo/pkg/node/host/tree"
 )
 
@@ -39,13 +40,13 @@ type Options struct {
 	// Tree contains hooks for tests.
 	Tree tree.Options
 	// Free returns the free space on the file system of a folder. Default: fstatfs(2).
-	Free func(folder *os.File) (Space, error)
+	Free func(folder *os.File) (space.Space, error)
 }
 
 // Host is the file system of a host. Its whole state is on disk. Any number of processes may read it; one changes it at a time.
 type Host struct {
 	tree *tree.Tree
-	free func(folder *os.File) (Space, error)
+	free func(folder *os.File) (space.Space, error)
 }
 
 // Open opens the host with this root folder: "/" in production. It changes nothing. The caller must call Close.
@@ -55,7 +56,7 @@ func Open(root string, options Options) (*Host, error) {
 		return nil, fmt.Errorf("opening the host's root: %w", err)
 	}
 	if options.Free == nil {
-		options.Free = free
+		options.Free = space.Free
 	}
 	return &Host{t, options.Free}, nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/node/config"
 	"github.com/cluster-version/cvo/pkg/node/host"
+	"github.com/cluster-version/cvo/pkg/node/host/space"
 	"github.com/cluster-version/cvo/pkg/node/host/tree"
 )
 
@@ -94,16 +95,16 @@ func TestStagingChecksTheSpaceOfTheChange(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		content config.Content
-		free    host.Space
+		free    space.Space
 		want    string
 		before  string // of /etc/a
 	}{
-		{name: "enough space and inodes", content: files(file("/etc/a", large, 0o644)), free: host.Space{Bytes: 1_000_000, Inodes: 100}},
-		{name: "too little space", content: files(file("/etc/a", large, 0o644)), free: host.Space{Bytes: 100_000, Inodes: 100}, want: "bytes on the file system of /var/lib/cvo-node, and 100000 are free"},
-		{name: "too few inodes", content: files(file("/etc/a", large, 0o644)), free: host.Space{Bytes: 1_000_000, Inodes: 1}, want: "inodes on the file system of /var/lib/cvo-node, and 1 are free"},
-		{name: "too little space for the copy of the replaced file", before: strings.Repeat("y", 1_000_000), content: files(file("/etc/a", "x", 0o644)), free: host.Space{Bytes: 1_000_000, Inodes: 100}, want: "bytes on the file system"},
-		{name: "the file does not change", before: large, content: files(file("/etc/a", large, 0o644)), free: host.Space{Bytes: 420_000, Inodes: 100}},
-		{name: "a folder is in the place of the file", content: files(file("/etc", "x", 0o644)), free: host.Space{Bytes: 1_000_000, Inodes: 100}},
+		{name: "enough space and inodes", content: files(file("/etc/a", large, 0o644)), free: space.Space{Bytes: 1_000_000, Inodes: 100}},
+		{name: "too little space", content: files(file("/etc/a", large, 0o644)), free: space.Space{Bytes: 100_000, Inodes: 100}, want: "bytes on the file system of /var/lib/cvo-node, and 100000 are free"},
+		{name: "too few inodes", content: files(file("/etc/a", large, 0o644)), free: space.Space{Bytes: 1_000_000, Inodes: 1}, want: "inodes on the file system of /var/lib/cvo-node, and 1 are free"},
+		{name: "too little space for the copy of the replaced file", before: strings.Repeat("y", 1_000_000), content: files(file("/etc/a", "x", 0o644)), free: space.Space{Bytes: 1_000_000, Inodes: 100}, want: "bytes on the file system"},
+		{name: "the file does not change", before: large, content: files(file("/etc/a", large, 0o644)), free: space.Space{Bytes: 420_000, Inodes: 100}},
+		{name: "a folder is in the place of the file", content: files(file("/etc", "x", 0o644)), free: space.Space{Bytes: 1_000_000, Inodes: 100}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			root := t.TempDir()
@@ -111,7 +112,7 @@ func TestStagingChecksTheSpaceOfTheChange(t *testing.T) {
 			if tt.before != "" {
 				write(t, root, "/etc/a", tt.before, 0o644)
 			}
-			h, err := host.Open(root, host.Options{Tree: tree.Options{Sync: noSync}, Free: func(*os.File) (host.Space, error) { return tt.free, nil }})
+			h, err := host.Open(root, host.Options{Tree: tree.Options{Sync: noSync}, Free: func(*os.File) (space.Space, error) { return tt.free, nil }})
 			require.NoError(t, err)
 			t.Cleanup(func() { assert.NoError(t, h.Close()) })
 

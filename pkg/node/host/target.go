@@ -16,13 +16,11 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/node/config"
 	"github.com/cluster-version/cvo/pkg/node/host/tree"
+	"github.com/cluster-version/cvo/pkg/node/host/unitfile"
 )
 
-const (
-	units = "/etc/systemd/system"
-	// masked is the target of the link that masks a unit (systemctl(1), mask).
-	masked = "/dev/null"
-)
+// masked is the target of the link that masks a unit (systemctl(1), mask).
+const masked = "/dev/null"
 
 // target is the intended state of the paths that a Content manages.
 type target struct {
@@ -96,7 +94,7 @@ func targetOf(content config.Content) (target, error) {
 		t.owners[f.Path] = f
 	}
 	for _, u := range content.Units {
-		name := path.Join(units, u.Name)
+		name := path.Join(unitfile.Folder, u.Name)
 		switch {
 		case u.Mask != nil && *u.Mask:
 			add(name, tree.Entry{Kind: tree.Link, Target: masked}, nil)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/node/config"
 	"github.com/cluster-version/cvo/pkg/node/host/tree"
+	"github.com/cluster-version/cvo/pkg/node/host/unitfile"
 )
 
 // Drift is a path whose entry on the host differs from the expected content.
@@ -30,7 +31,7 @@ func (h *Host) Verify(content config.Content) ([]Drift, error) {
 	}
 	var drifts []Drift
 	if err := h.addLinks(to, content); errors.Is(err, fs.ErrNotExist) {
-		drifts = append(drifts, Drift{units, err.Error()})
+		drifts = append(drifts, Drift{unitfile.Folder, err.Error()})
 	} else if err != nil {
 		return nil, err
 	}
