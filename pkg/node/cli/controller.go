@@ -19,6 +19,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/kube/replica"
 	"github.com/cluster-version/cvo/pkg/kube/telemetry"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
+	"github.com/cluster-version/cvo/pkg/node/controlplane"
 	"github.com/cluster-version/cvo/pkg/node/evict"
 	"github.com/cluster-version/cvo/pkg/node/generate"
 	"github.com/cluster-version/cvo/pkg/node/kubelet"
@@ -114,10 +115,11 @@ func (o *controllerOptions) run(ctx context.Context, streams command.Streams) er
 	if err != nil {
 		return err
 	}
-	if err := update.Add(ctx, r.Manager, caughtUp, clock.RealClock{}, recorder, o.update); err != nil {
+	guard := controlplane.New(r.Manager.GetClient(), r.Manager.GetAPIReader(), r.Manager.GetConfig(), clock.RealClock{})
+	if err := update.Add(ctx, r.Manager, caughtUp, guard, clock.RealClock{}, recorder, o.update); err != nil {
 		return err
 	}
-	if err := evict.Add(ctx, r.Manager, caughtUp, clock.RealClock{}, recorder, o.evict); err != nil {
+	if err := evict.Add(ctx, r.Manager, caughtUp, guard, clock.RealClock{}, recorder, o.evict); err != nil {
 		return err
 	}
 	o.kubelet.Version = version

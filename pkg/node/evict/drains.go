@@ -1,6 +1,7 @@
 package evict
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -29,6 +30,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/kube/watch"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
+	"github.com/cluster-version/cvo/pkg/node/controlplane"
 	"github.com/cluster-version/cvo/pkg/node/drain"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
@@ -49,6 +51,7 @@ type drains struct {
 	client         client.Client
 	// core sends evictions. The client would repeat a refused request itself, up to ten times.
 	core     rest.Interface
+	guard    *controlplane.Guard
 	clock    clock.PassiveClock
 	recorder record.EventRecorder
 	pace     *pace
@@ -88,10 +91,11 @@ func (e eviction) isOutdated(pod *corev1.Pod) bool {
 
 // newDrains returns the queue of the control plane, or the one of all other nodes.
 func newDrains(
-	isControlPlane bool, c client.Client, core rest.Interface, clk clock.PassiveClock, recorder record.EventRecorder, pace *pace, pod client.ObjectKey,
+	isControlPlane bool, c client.Client, core rest.Interface, guard *controlplane.Guard, clk clock.PassiveClock, recorder record.EventRecorder, pace *pace,
+	pod client.ObjectKey,
 ) *drains {
 	return &drains{
-		isControlPlane: isControlPlane, client: c, core: core, clock: clk, recorder: recorder, pace: pace, pod: pod,
+		isControlPlane: isControlPlane, client: c, core: core, guard: guard, clock: clk, recorder: recorder, pace: pace, pod: pod,
 		requested: map[string]map[types.UID]eviction{},
 	}
 }
@@ -216,12 +220,20 @@ func (r *drains) uncordon(ctx context.Context, n *corev1.Node, wanted string) (*
 
 // drain cordons the node, evicts its pods and, once they are gone, answers the request. If another client uncordons the node meanwhile, the
 // answer fails and the node is cordoned again. If its pods could run nowhere else, drain answers at once and changes nothing. A drain that has
-// begun continues.
+// begun continues. That of a control-plane node begins only while the control plane survives its loss: the controller's consent to the update may be
+// old, because a daemon tries again by itself.
 func (r *drains) drain(ctx context.Context, n *corev1.Node, wanted string) (*corev1.Node, progress, error) {
 	if _, begun := n.Annotations[api.CordonAnnotation]; !begun && pool.IsControlPlaneNode(n) {
 		nodes, err := r.nodes(ctx)
 		if err != nil {
 			return n, progress{}, err
+		}
+		var budgets policyv1.PodDisruptionBudgetList
+		if err := r.client.List(ctx, &budgets, client.UnsafeDisableDeepCopy); err != nil {
+			return n, progress{}, fmt.Errorf("listing PodDisruptionBudgets: %w", err)
+		}
+		if why, wait := r.guard.Refusal(ctx, n, nodes, budgets.Items); why != "" {
+			return n, progress{wait: cmp.Or(wait, refusedRetry), blockers: []string{"The drain " + why}}, nil
 		}
 		if pool.IsStranded(n, nodes) {
 			n, err := r.write(ctx, n, func(n *corev1.Node) { n.Annotations[api.AppliedDrainAnnotation] = wanted })

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -35,6 +36,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/kube/telemetry"
 	"github.com/cluster-version/cvo/pkg/kube/watch"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
+	"github.com/cluster-version/cvo/pkg/node/controlplane"
 	"github.com/cluster-version/cvo/test/env"
 )
 
@@ -58,6 +60,58 @@ func (l *late) Get(ctx context.Context, key client.ObjectKey, o client.Object, o
 	return l.Client.Get(ctx, key, o, options...)
 }
 
+// TestControlPlaneNodeIsCordonedOnlyWhileTheOthersAreHealthy has the daemon of the only control-plane node try again while its API server is not ready.
+func TestControlPlaneNodeIsCordonedOnlyWhileTheOthersAreHealthy(t *testing.T) {
+	cfg := controlPlane.For(t).Config("test")
+	server, err := client.New(cfg, client.Options{})
+	require.NoError(t, err)
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: "m", Labels: map[string]string{"node-role.kubernetes.io/control-plane": ""},
+		Annotations: map[string]string{api.DesiredConfigAnnotation: "new", api.DesiredDrainAnnotation: "drain-new", api.NodeStateAnnotation: api.NodeWorking},
+	}}
+	require.NoError(t, server.Create(t.Context(), n))
+	t.Cleanup(func() { assert.NoError(t, server.Delete(context.WithoutCancel(t.Context()), n)) })
+	worker := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "w"}}
+	require.NoError(t, server.Create(t.Context(), worker))
+	t.Cleanup(func() { assert.NoError(t, server.Delete(context.WithoutCancel(t.Context()), worker)) })
+	status, requests := http.StatusInternalServerError, 0
+	readyz := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		requests++
+		w.WriteHeader(status)
+	}))
+	defer readyz.Close()
+	clk := clocktesting.NewFakePassiveClock(time.Now())
+	guard := controlplane.New(server, server, &rest.Config{Host: readyz.URL}, clk)
+	core, err := corev1client.NewForConfig(cfg)
+	require.NoError(t, err)
+	r := newDrains(true, server, core.RESTClient(), guard, clk, record.NewFakeRecorder(1), newPace(Options{}.limiter()), client.ObjectKey{})
+	reconcileNode := func() time.Duration {
+		result, err := r.Reconcile(t.Context(), requestFor("m")[0])
+		require.NoError(t, err)
+		require.NoError(t, server.Get(t.Context(), client.ObjectKeyFromObject(n), n))
+		return result.RequeueAfter
+	}
+	for range 2 {
+		assert.Positive(t, reconcileNode())
+		assert.False(t, n.Spec.Unschedulable)
+		require.Len(t, n.Status.Conditions, 1)
+		assert.Equal(t, corev1.NodeDrainInProgress, n.Status.Conditions[0].Type)
+		assert.Contains(t, n.Status.Conditions[0].Message, "The drain waits for the API server: /readyz answers 500")
+	}
+	assert.Equal(t, 1, requests)
+	status = http.StatusOK
+	clk.SetTime(clk.Now().Add(time.Minute))
+	reconcileNode()
+	assert.True(t, n.Spec.Unschedulable)
+
+	// A drain that has begun continues.
+	status = http.StatusInternalServerError
+	clk.SetTime(clk.Now().Add(time.Minute))
+	reconcileNode()
+	assert.Equal(t, "drain-new", n.Annotations[api.AppliedDrainAnnotation])
+	assert.Equal(t, 2, requests)
+}
+
 // TestDrainFollowsItsOwnWrites has a cache that shows no write.
 func TestDrainFollowsItsOwnWrites(t *testing.T) {
 	cfg := controlPlane.For(t).Config("test")
@@ -70,7 +124,7 @@ func TestDrainFollowsItsOwnWrites(t *testing.T) {
 	}}}
 	require.NoError(t, server.Create(t.Context(), n))
 	c := &late{server, n.DeepCopy()}
-	r := newDrains(false, c, core.RESTClient(), clock.RealClock{}, record.NewFakeRecorder(1), newPace(Options{}.limiter()), client.ObjectKey{})
+	r := newDrains(false, c, core.RESTClient(), nil, clock.RealClock{}, record.NewFakeRecorder(1), newPace(Options{}.limiter()), client.ObjectKey{})
 	var lines []string
 	ctx := logr.NewContext(t.Context(), funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{}))
 	reconcileNode := func() reconcile.Result {
@@ -124,7 +178,7 @@ func TestReleasedNodeIsNotDrained(t *testing.T) {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{
 		api.DesiredConfigAnnotation: "new", api.DesiredDrainAnnotation: "drain-new", api.NodeReleasedAnnotation: "",
 	}}}
-	r := newDrains(false, &late{node: n}, nil, clock.RealClock{}, record.NewFakeRecorder(1), newPace(Options{}.limiter()), client.ObjectKey{})
+	r := newDrains(false, &late{node: n}, nil, nil, clock.RealClock{}, record.NewFakeRecorder(1), newPace(Options{}.limiter()), client.ObjectKey{})
 	answered, p, err := r.answer(t.Context(), n)
 	require.NoError(t, err)
 	assert.Equal(t, progress{}, p)
@@ -193,7 +247,7 @@ func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
 func (a *answers) queue(t *testing.T, isControlPlane bool, clk clock.PassiveClock, p *pace) *drains {
 	core, err := corev1client.NewForConfig(&rest.Config{Host: "http://server", Transport: a, QPS: -1})
 	require.NoError(t, err)
-	return newDrains(isControlPlane, nil, core.RESTClient(), clk, record.NewFakeRecorder(1), p, client.ObjectKey{})
+	return newDrains(isControlPlane, nil, core.RESTClient(), nil, clk, record.NewFakeRecorder(1), p, client.ObjectKey{})
 }
 
 func podNamed(name string) *corev1.Pod {
@@ -239,7 +293,7 @@ func TestBudgetMayChangeDuringARequest(t *testing.T) {
 // TestPodsOfOtherNodesCauseNothing has nodes without a pending drain.
 func TestPodsOfOtherNodesCauseNothing(t *testing.T) {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{}}}
-	r := newDrains(false, &late{node: n}, nil, clock.RealClock{}, nil, nil, client.ObjectKey{})
+	r := newDrains(false, &late{node: n}, nil, nil, clock.RealClock{}, nil, nil, client.ObjectKey{})
 	web := podNamed("web")
 	web.Spec.NodeName = "n"
 	assert.Empty(t, r.ofPod(t.Context(), web))
@@ -359,7 +413,8 @@ func TestControlPlaneHasAQueueOfItsOwn(t *testing.T) {
 	require.NoError(t, err)
 	caughtUp := watch.NewCatchUp(mgr.GetClient(), mgr.GetAPIReader(), &corev1.NodeList{})
 	require.NoError(t, mgr.Add(caughtUp))
-	require.NoError(t, add(t.Context(), mgr, caughtUp, clock.RealClock{}, record.NewFakeRecorder(100), Options{}, exhausted{}))
+	guard := controlplane.New(mgr.GetClient(), mgr.GetAPIReader(), cfg, clock.RealClock{})
+	require.NoError(t, add(t.Context(), mgr, caughtUp, guard, clock.RealClock{}, record.NewFakeRecorder(100), Options{}, exhausted{}))
 	// The cache has the pod first: otherwise the node might be drained at once.
 	node := func(name string, labels map[string]string) {
 		pod := &corev1.Pod{

@@ -25,6 +25,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/kube/watch"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
+	"github.com/cluster-version/cvo/pkg/node/controlplane"
 	"github.com/cluster-version/cvo/pkg/node/drain"
 	"github.com/cluster-version/cvo/pkg/node/plan"
 	"github.com/cluster-version/cvo/pkg/node/pool"
@@ -54,15 +55,16 @@ func (o Options) limiter() flowcontrol.RateLimiter {
 // nodeName is the index of pods by their nodes.
 const nodeName = "spec.nodeName"
 
-// Add adds the controller to a manager whose scheme cluster.NewScheme returned. It begins when the cache has caught up, and runs until ctx ends.
+// Add adds the controller to a manager whose scheme cluster.NewScheme returned. It begins when the cache has caught up, and runs until ctx ends. guard
+// decides whether a control-plane node may be cordoned.
 func Add(
-	ctx context.Context, mgr manager.Manager, caughtUp *watch.CatchUp, clk clock.PassiveClock, recorder record.EventRecorder, o Options,
+	ctx context.Context, mgr manager.Manager, caughtUp *watch.CatchUp, guard *controlplane.Guard, clk clock.PassiveClock, recorder record.EventRecorder, o Options,
 ) error {
-	return add(ctx, mgr, caughtUp, clk, recorder, o, o.limiter())
+	return add(ctx, mgr, caughtUp, guard, clk, recorder, o, o.limiter())
 }
 
 func add(
-	ctx context.Context, mgr manager.Manager, caughtUp *watch.CatchUp, clk clock.PassiveClock, recorder record.EventRecorder, o Options,
+	ctx context.Context, mgr manager.Manager, caughtUp *watch.CatchUp, guard *controlplane.Guard, clk clock.PassiveClock, recorder record.EventRecorder, o Options,
 	limit flowcontrol.RateLimiter,
 ) error {
 	err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, nodeName, func(o client.Object) []string {
@@ -81,7 +83,7 @@ func add(
 	}
 	shared := newPace(limit)
 	for _, isControlPlane := range []bool{true, false} {
-		if err := newDrains(isControlPlane, mgr.GetClient(), core.RESTClient(), clk, recorder, shared, o.Pod).add(mgr, caughtUp); err != nil {
+		if err := newDrains(isControlPlane, mgr.GetClient(), core.RESTClient(), guard, clk, recorder, shared, o.Pod).add(mgr, caughtUp); err != nil {
 			return err
 		}
 	}

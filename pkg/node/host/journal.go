@@ -202,12 +202,16 @@ func (h *Host) write(name, digest string, data io.Reader) error {
 }
 
 // SaveRecord stores a value of another package under a name, until Release. Each name has one writer.
-func (h *Host) SaveRecord(name string, value any) error { return h.writeJSON(h.recordFile(name), value) }
+func (h *Host) SaveRecord(name string, value any) error {
+	return h.writeJSON(h.recordFile(name), value)
+}
 
 // ReadRecord reads what SaveRecord has stored last under a name, and leaves the value as it is if that is nothing.
 func (h *Host) ReadRecord(name string, value any) error { return h.readJSON(h.recordFile(name), value) }
 
-func (h *Host) recordFile(name string) string { return path.Join(config.Folder, "record-"+name+".json") }
+func (h *Host) recordFile(name string) string {
+	return path.Join(config.Folder, "record-"+name+".json")
+}
 
 // own returns the entry with this process as its owner: root in production.
 func own(e tree.Entry) tree.Entry {

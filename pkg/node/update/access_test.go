@@ -23,8 +23,7 @@ func newBothPools(t *testing.T) (*memory, *pools) {
 	m.configs = append(m.configs, newConfig("00-master", "/etc/example", "x"))
 	m.configs[len(m.configs)-1].Labels[api.MachineConfigRoleLabel] = api.ControlPlanePool
 	r := m.controller()
-	s := newServers(t)
-	r.guard.config, r.guard.reader = s.guard(nil).config, s
+	r.guard = newServer(t).guard(m, r.clock)
 	return m, r
 }
 

@@ -100,7 +100,7 @@ func (r *pools) plan(ctx context.Context, rollouts []*rollout, members pool.Memb
 		return plans
 	}
 	plans := plan.Guarded(inputs, planner, func(n *corev1.Node) (why string) {
-		why, wait = r.guard.refusal(ctx, n, nodes, budgets.Items)
+		why, wait = r.guard.Refusal(ctx, n, nodes, budgets.Items)
 		return why
 	})
 	hasIdle := false

@@ -26,6 +26,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/kube/watch"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
 	"github.com/cluster-version/cvo/pkg/node/config"
+	"github.com/cluster-version/cvo/pkg/node/controlplane"
 	"github.com/cluster-version/cvo/pkg/node/kubelet"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
@@ -48,7 +49,7 @@ type pools struct {
 	durations durations
 
 	planner *planner
-	guard   *guard
+	guard   *controlplane.Guard
 	access  *access
 	// nextPlan is the earliest time of the next plan.
 	nextPlan time.Time
@@ -69,10 +70,10 @@ type sources struct {
 	version string
 }
 
-func newPools(c client.Client, reader client.Reader, clk clock.PassiveClock, recorder record.EventRecorder, o Options) *pools {
+func newPools(c client.Client, guard *controlplane.Guard, clk clock.PassiveClock, recorder record.EventRecorder, o Options) *pools {
 	return &pools{
 		client: c, clock: clk, recorder: recorder, options: o, planner: newPlanner(),
-		guard:   &guard{client: c, reader: reader, clock: clk},
+		guard:   guard,
 		access:  newAccess(c),
 		sources: map[string]*sources{},
 	}
@@ -108,11 +109,6 @@ func (r *pools) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.R
 		return reconcile.Result{}, err
 	}
 	members := pool.Assign(all, nodes)
-	if err := r.release(ctx, nodes); apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: cluster.ConflictRetry}, nil
-	} else if err != nil {
-		return reconcile.Result{}, err
-	}
 	rollouts := make([]*rollout, len(all))
 	pending := kubelet.NewPending(kubelets.Items, configs.Items, r.options.Version)
 	for i, p := range all {
@@ -130,6 +126,10 @@ func (r *pools) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.R
 	controlPlane, others := usage.Used()
 	refusals := map[string]string{}
 	var failures []error
+	conflicts, err := r.release(ctx, nodes)
+	if err != nil {
+		failures = append(failures, err) // the pools do not wait for a node whose write is refused
+	}
 	for _, reader := range []struct {
 		role    string
 		configs []string
@@ -143,6 +143,9 @@ func (r *pools) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.R
 	var result reconcile.Result
 	if result.RequeueAfter, err = r.plan(ctx, rollouts, members, nodes, refusals); err != nil {
 		return reconcile.Result{}, err
+	}
+	if conflicts {
+		result.RequeueAfter = cluster.ConflictRetry
 	}
 	for _, o := range rollouts {
 		if o.err == nil {
@@ -359,8 +362,9 @@ func (r *pools) target(ctx context.Context, p *mcfgv1.MachineConfigPool, rendere
 	return nil
 }
 
-// release removes what the stage has written from released nodes.
-func (r *pools) release(ctx context.Context, nodes []*corev1.Node) error {
+// release removes what the stage has written from released nodes. conflicts reports whether a node has changed meanwhile.
+func (r *pools) release(ctx context.Context, nodes []*corev1.Node) (conflicts bool, err error) {
+	var failures []error
 	for _, n := range nodes {
 		// A node that has returned still has the former config, until its daemon follows the return.
 		hasLeft := pool.IsReleased(n) || n.Annotations[api.NodeStateAnnotation] == api.NodeReleased
@@ -372,15 +376,17 @@ func (r *pools) release(ctx context.Context, nodes []*corev1.Node) error {
 			continue
 		}
 		err := r.client.Patch(ctx, next, client.MergeFromWithOptions(n, client.MergeFromWithOptimisticLock{}))
-		if apierrors.IsNotFound(err) {
-			continue
+		switch {
+		case apierrors.IsConflict(err):
+			conflicts = true
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			failures = append(failures, fmt.Errorf("writing the released node %s: %w", n.Name, err))
+		default:
+			r.writtenNodes.Add(next)
 		}
-		if err != nil {
-			return fmt.Errorf("writing the released node %s: %w", n.Name, err)
-		}
-		r.writtenNodes.Add(next)
 	}
-	return nil
+	return conflicts, errors.Join(failures...)
 }
 
 // assign writes the changes of a pool's nodes and returns the nodes with these changes.

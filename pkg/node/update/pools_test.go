@@ -1,16 +1,20 @@
 package update
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/node/cluster"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
@@ -57,8 +61,7 @@ func TestInvalidNodeSelectorStopsAllPoolsButTheControlPlane(t *testing.T) {
 	m.nodes[1].Labels["infra"] = ""
 	m.nodes[2].Annotations[api.DesiredConfigAnnotation] = "rendered-worker-old"
 	r := m.controller()
-	s := newServers(t)
-	r.guard.config, r.guard.reader = s.guard(nil).config, s
+	r.guard = newServer(t).guard(m, r.clock)
 	reconcilePools := func() {
 		_, err := r.Reconcile(t.Context(), reconcile.Request{})
 		require.NoError(t, err)
@@ -95,5 +98,31 @@ func TestInvalidNodeSelectorStopsAllPoolsButTheControlPlane(t *testing.T) {
 	for i := range m.pools {
 		assert.Empty(t, pool.Message(&m.pools[i], mcfgv1.MachineConfigPoolDegraded))
 		assert.Empty(t, pool.Message(&m.pools[i], pool.NodesWaiting))
+	}
+}
+
+// TestRefusedWriteOfAReleasedNodeStopsNoPool has a released node whose write the API server refuses, perhaps by a webhook, and one that changes meanwhile.
+func TestRefusedWriteOfAReleasedNodeStopsNoPool(t *testing.T) {
+	for _, refusal := range []error{
+		apierrors.NewForbidden(corev1.Resource("nodes"), "n0", errors.New("denied by a webhook")), apierrors.NewConflict(corev1.Resource("nodes"), "n0", errors.New("changed")),
+	} {
+		m := newMemory(2)
+		m.pools[1].Spec.Paused = false
+		m.nodes[0].Annotations[api.NodeReleasedAnnotation] = ""
+		m.nodes[0].Spec.Taints = []corev1.Taint{{Key: api.UpdateInProgressTaint, Effect: corev1.TaintEffectPreferNoSchedule}}
+		m.refused = refusal
+		r := m.controller()
+
+		result, err := r.Reconcile(t.Context(), reconcile.Request{})
+
+		if apierrors.IsConflict(refusal) {
+			require.NoError(t, err)
+			assert.Equal(t, cluster.ConflictRetry, result.RequeueAfter)
+		} else {
+			require.ErrorIs(t, err, refusal)
+			assert.ErrorContains(t, err, "writing the released node n0")
+		}
+		assert.NotEmpty(t, m.nodes[0].Spec.Taints)
+		assert.NotEmpty(t, m.nodes[1].Annotations[api.DesiredConfigAnnotation])
 	}
 }

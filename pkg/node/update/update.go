@@ -23,6 +23,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/kube/watch"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
+	"github.com/cluster-version/cvo/pkg/node/controlplane"
 	"github.com/cluster-version/cvo/pkg/node/plan"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
@@ -48,12 +49,10 @@ type Options struct {
 
 // Add adds the controller to a manager whose scheme cluster.NewScheme returned. It begins when the cache has caught up, and runs until ctx ends.
 func Add(
-	ctx context.Context, mgr manager.Manager, caughtUp *watch.CatchUp, clk clock.PassiveClock, recorder record.EventRecorder, o Options,
+	ctx context.Context, mgr manager.Manager, caughtUp *watch.CatchUp, guard *controlplane.Guard, clk clock.PassiveClock, recorder record.EventRecorder, o Options,
 ) error {
 	o.Settle = cmp.Or(o.Settle, DefaultSettle)
-	r := newPools(mgr.GetClient(), mgr.GetAPIReader(), clk, recorder, o)
-	r.guard.config = mgr.GetConfig()
-	return r.add(ctx, mgr, caughtUp)
+	return newPools(mgr.GetClient(), guard, clk, recorder, o).add(ctx, mgr, caughtUp)
 }
 
 func (r *pools) add(ctx context.Context, mgr manager.Manager, caughtUp *watch.CatchUp) error {

@@ -1,4 +1,6 @@
-package update
+// Package controlplane decides whether a control-plane node may leave now: whether etcd and the API survive its loss. The update of a node begins only
+// then, and so does each drain.
+package controlplane
 
 import (
 	"context"
@@ -31,21 +33,28 @@ const (
 	readyAge = time.Second
 )
 
-// guard checks whether the control plane survives the loss of a node. It sends requests only when a node is about to start.
-type guard struct {
+// Guard checks whether the control plane survives the loss of a node. It sends requests only when it is asked.
+type Guard struct {
 	client client.Reader
 	// reader reads from the API server.
 	reader client.Reader
 	config *rest.Config
 	clock  clock.PassiveClock
+
+	mutex sync.Mutex
 	// node is the node of the last check of API servers, why is the reason why it must not start, and until is the end of the check's validity.
 	node, why string
 	until     time.Time
 }
 
-// refusal returns why a control-plane node must not start now, as a sentence without subject and period; empty if it may. wait is the time until
-// the API servers are checked again; 0 if an event shows when the node may start.
-func (g *guard) refusal(ctx context.Context, n *corev1.Node, nodes []*corev1.Node, budgets []policyv1.PodDisruptionBudget) (why string, wait time.Duration) {
+// New returns the guard of a cluster. c may read from a cache. reader reads from the API server, whose address config has.
+func New(c, reader client.Reader, config *rest.Config, clk clock.PassiveClock) *Guard {
+	return &Guard{client: c, reader: reader, config: config, clock: clk}
+}
+
+// Refusal returns why a control-plane node must not leave now, as a sentence without subject and period; empty if it may. nodes and budgets are those
+// of the cluster. wait is the time until the API servers are checked again; 0 if an event of etcd's pods or budgets shows when the node may leave.
+func (g *Guard) Refusal(ctx context.Context, n *corev1.Node, nodes []*corev1.Node, budgets []policyv1.PodDisruptionBudget) (why string, wait time.Duration) {
 	var members corev1.PodList
 	if err := g.client.List(ctx, &members, client.InNamespace(metav1.NamespaceSystem), client.MatchingLabels(plan.EtcdLabels()), client.UnsafeDisableDeepCopy); err != nil {
 		return "waits for the pods of etcd, which cannot be listed: " + err.Error(), guardAge
@@ -53,6 +62,8 @@ func (g *guard) refusal(ctx context.Context, n *corev1.Node, nodes []*corev1.Nod
 	if why := plan.EtcdRefusal(n, nodes, members.Items, budgets); why != "" {
 		return why, 0
 	}
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
 	if g.node != n.Name || !g.clock.Now().Before(g.until) {
 		g.node, g.why = n.Name, g.checkServers(ctx, n, nodes)
 		age := guardAge
@@ -69,7 +80,7 @@ func (g *guard) refusal(ctx context.Context, n *corev1.Node, nodes []*corev1.Nod
 
 // checkServers returns why the API would not survive the loss of a node, and empty if it would. A server on another node must be ready. The only
 // control-plane node has only its own server, and where no other server is known, the address of the cluster counts.
-func (g *guard) checkServers(ctx context.Context, n *corev1.Node, nodes []*corev1.Node) string {
+func (g *Guard) checkServers(ctx context.Context, n *corev1.Node, nodes []*corev1.Node) string {
 	var others []string
 	if !pool.IsOnlyControlPlaneNode(n, nodes) {
 		var servers discoveryv1.EndpointSlice
