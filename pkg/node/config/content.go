@@ -11,6 +11,7 @@ import (
 	"io"
 	"io/fs"
 	"net/url"
+	"path"
 	"slices"
 	"strings"
 
@@ -43,6 +44,26 @@ type Content struct {
 // BootsLike reports whether a host boots with the same in both contents: kernel arguments and image.
 func (c Content) BootsLike(other Content) bool {
 	return c.OSImage == other.OSImage && slices.Equal(c.KernelArguments, other.KernelArguments)
+}
+
+// KubeletFile is the begin of the names of the files with the settings of a KubeletConfig. The kubelet merges files in the order of their names, so the
+// prefix 99 lets them override the files of a distribution.
+const KubeletFile = "99-kubeletconfig-"
+
+// KubeletFolder returns the folder of the content's files with the settings of KubeletConfigs; empty if there is none. isNew reports whether the content
+// itself names the kubelet's flag for that folder, so that the running kubelet may not have it yet.
+func (c Content) KubeletFolder() (folder string, isNew bool) {
+	names := func(text string) bool { return strings.Contains(text, "--config-dir") }
+	for _, f := range c.Files {
+		if strings.HasPrefix(path.Base(f.Path), KubeletFile) {
+			folder = path.Dir(f.Path)
+		}
+		isNew = isNew || names(string(f.Data))
+	}
+	for _, u := range c.Units {
+		isNew = isNew || names(u.Contents) || slices.ContainsFunc(u.DropIns, func(d DropIn) bool { return names(d.Contents) })
+	}
+	return folder, isNew
 }
 
 // File is a file on a host.

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
+	"strings"
 
 	operatorv1 "github.com/openshift/api/operator/v1"
 )
@@ -54,4 +56,34 @@ func (c Change) needsActions(boot string) bool {
 		return c.Boot != boot
 	}
 	return len(c.Actions) > 0 && (c.Acted || c.Boot != boot)
+}
+
+// Process returns the command line of a running process of the host whose program has this name. found is false if there is none.
+func (h *Host) Process(name string) (args []string, found bool, err error) {
+	folder, err := h.tree.OpenFolder("/proc")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	defer folder.Close()
+	processes, err := folder.Readdirnames(-1)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, process := range processes {
+		if strings.Trim(process, "0123456789") != "" {
+			continue
+		}
+		line, err := h.read(path.Join("/proc", process, "cmdline"))
+		if err != nil {
+			continue // it has ended
+		}
+		args := strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")
+		if path.Base(args[0]) == name {
+			return args, true, nil
+		}
+	}
+	return nil, false, nil
 }

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	nodeconfig "github.com/cluster-version/cvo/pkg/node/config"
 )
 
 // DefaultFolder is the default of Options.Folder. The documentation of Kubernetes uses it as the example for --config-dir.
@@ -312,14 +313,13 @@ func (s *selection) machineConfig(name, pool string, file []byte, o Options) *mc
 	return mc
 }
 
-// fileName returns the name of the file on nodes. The kubelet merges files in the order of their names, and skips those that do not end in
-// .conf. The prefix 99 lets KubeletConfigs override the files of a distribution. Nodes of a custom pool have the files of the workers, too: a
-// digit sorts before a letter, so the custom pool's files override these.
+// fileName returns the name of the file on nodes. The kubelet skips files that do not end in .conf. Nodes of a custom pool have the files of the
+// workers, too: a digit sorts before a letter, so the custom pool's files override these.
 func fileName(pool string, number int) string {
 	if pool == api.WorkerPool {
-		return fmt.Sprintf("99-kubeletconfig-%d.conf", number)
+		return fmt.Sprintf("%s%d.conf", nodeconfig.KubeletFile, number)
 	}
-	return fmt.Sprintf("99-kubeletconfig-pool-%d.conf", number)
+	return fmt.Sprintf("%spool-%d.conf", nodeconfig.KubeletFile, number)
 }
 
 // Error is the first reason why a KubeletConfig cannot be used. Its text is one sentence for the administrator of a cluster.

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -87,6 +88,10 @@ func (m *Machine) Unsupported(content config.Content) string {
 	if needsHook {
 		remedy += ", or give the node a program " + HookFile + " for the kernel arguments and the image"
 	}
+	folder := m.missingKubeletFolder(content)
+	if folder != "" {
+		remedy += ", or start its kubelet with --config-dir=" + folder
+	}
 	for _, part := range []struct {
 		isUsed bool
 		name   string
@@ -97,6 +102,7 @@ func (m *Machine) Unsupported(content config.Content) string {
 		{content.FIPS, "FIPS mode"},
 		{len(content.Extensions) > 0, "extensions"},
 		{len(content.SSHKeys) > 0 && !m.hasKeysUser(), "SSH keys, because it has no user core"},
+		{folder != "", "the settings of KubeletConfigs, because its kubelet does not read " + folder},
 	} {
 		if part.isUsed {
 			found = append(found, part.name)
@@ -106,6 +112,29 @@ func (m *Machine) Unsupported(content config.Content) string {
 		return ""
 	}
 	return "this node cannot change " + strings.Join(found, ", ") + ": " + remedy
+}
+
+// missingKubeletFolder returns the folder of the content's files for the kubelet if the running kubelet reads no such folder, and the content does not
+// change that; otherwise it is empty.
+func (m *Machine) missingKubeletFolder(content config.Content) string {
+	folder, isNew := content.KubeletFolder()
+	if folder == "" || isNew {
+		return ""
+	}
+	args, isRunning, err := m.host.Process("kubelet")
+	if !isRunning || err != nil {
+		return ""
+	}
+	for i, arg := range args {
+		name, value, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		if value == "" && i+1 < len(args) {
+			value = args[i+1]
+		}
+		if name == "config-dir" && path.Clean(value) == folder {
+			return ""
+		}
+	}
+	return folder
 }
 
 func (m *Machine) hasKeysUser() bool {

@@ -401,3 +401,37 @@ func TestFolderHasNoActions(t *testing.T) {
 	require.NoError(t, m.Apply(t.Context(), "new", content, reboot))
 	require.NoError(t, h.Confirm("new"))
 }
+
+// TestKubeletMustReadTheSettingsOfKubeletConfigs has kubelets with different command lines.
+func TestKubeletMustReadTheSettingsOfKubeletConfigs(t *testing.T) {
+	const folder = "/etc/kubernetes/kubelet.conf.d"
+	settings := config.Content{Files: []config.File{{Path: folder + "/99-kubeletconfig-0.conf"}}}
+	withFlag := settings
+	withFlag.Units = []config.Unit{{Name: "kubelet.service", DropIns: []config.DropIn{{Name: "a.conf", Contents: "[Service]\nEnvironment=KUBELET_EXTRA_ARGS=--config-dir=" + folder}}}}
+	const want = "this node cannot change the settings of KubeletConfigs, because its kubelet does not read " + folder + ": remove that from the MachineConfigs of " +
+		"its pool, or move the node to another pool, or start its kubelet with --config-dir=" + folder
+	for command, isRefused := range map[string]bool{
+		"":                                    false, // it does not run
+		"/usr/bin/kubelet":                    true,
+		"/usr/bin/kubelet --config=/a":        true,
+		"kubelet --config-dir=" + folder:      false,
+		"kubelet -config-dir " + folder + "/": false,
+		"kubelet --config-dir=/etc/other":     true,
+		"/bin/sh kubelet --config-dir":        false, // another program
+	} {
+		p := play(t)
+		m, _ := p.open(tree.Options{})
+		p.Write("/proc/self", "") // not a process
+		if command != "" {
+			p.Write("/proc/123/cmdline", strings.ReplaceAll(command, " ", "\x00")+"\x00")
+		}
+		got := m.Unsupported(settings)
+		if isRefused {
+			assert.Equal(t, want, got, command)
+		} else {
+			assert.Empty(t, got, command)
+		}
+		assert.Empty(t, m.Unsupported(withFlag), command)
+		assert.Empty(t, m.Unsupported(content), command)
+	}
+}
