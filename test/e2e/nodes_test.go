@@ -326,8 +326,8 @@ func (n *testNodes) budget(namespace, app string, maxUnavailable int32) {
 	require.NoError(n, err)
 }
 
-// testNodePolicies changes a file for which nothing follows, and one for which a service restarts. No node drains or reboots. Then a program of a node
-// changes a file of its config, and restores it.
+// testNodePolicies changes a file for which nothing follows, and one for which a service restarts. No node drains or reboots. Then a file of a config
+// changes on a node and is restored, first by a program and then at the request of an administrator.
 func testNodePolicies(t *testing.T, s *site) {
 	n := withNodeStage(t, s)
 	n.demo()
@@ -356,6 +356,13 @@ func testNodePolicies(t *testing.T, s *site) {
 	assert.Equal(t, n.Workers[0], n.degraded(folder+"/none: different data"))
 	n.on(n.Workers[0], "cd "+folder+"; mv saved none")
 	n.updated()
+	n.on(n.Workers[0], "rm "+folder+"/none")
+	n.degraded(folder + "/none: missing")
+	node := n.node(n, n.Workers[0])
+	node.Annotations[api.NodeRetryAnnotation] = node.Annotations[api.DesiredConfigAnnotation] + " " + time.Now().String()
+	require.NoError(t, n.client.Patch(t.Context(), node, client.MergeFrom(n.node(n, node.Name))))
+	n.updated()
+	assert.Equal(t, "two", n.on(node.Name, "cat "+folder+"/none"))
 	n.rebooted(before)
 }
 

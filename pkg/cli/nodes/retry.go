@@ -29,19 +29,22 @@ func newRetryCmd(streams command.Streams) *cobra.Command {
 	o := &retryOptions{}
 	cmd := &cobra.Command{
 		Use:   "retry NODE",
-		Short: "Try a config again that failed on a node",
-		Long: `Try a config again that failed on a node.
+		Short: "Try a config again that failed on a node, or restore its content",
+		Long: `Try a config again that failed on a node, or restore the content of the config on a node that differs from it.
 
 A node that does not work with a config returns to the config before, serves with it and is degraded. It tries the failed config
 again only after this command. Run it after you have removed the cause from the node; a cause in a MachineConfig is removed
 there, which gives the node another config. If a config could not be applied at all, the node tries again by itself, after
 delays of up to an hour, and this command ends the delay.
 
+If a file of the config has changed on a node, the node is degraded until its content is restored. This command restores it as an
+update would: with a drain and a reboot, unless a node disruption policy for the file spares them.
+
 The command writes annotation ` + api.NodeRetryAnnotation + ` of the Node. Each run requests one attempt: if that fails, too,
 run the command again. The node kept its slot of maxUnavailable, so it is drained at once, also in a paused pool and outside the
 windows of a NodeRolloutPolicy. The command lists MachineConfigPools and Nodes.
 
-Exit codes: 0 requested; 1 failure, or no config failed on the node; 2 invalid command line.`,
+Exit codes: 0 requested; 1 failure, or the node is not degraded; 2 invalid command line.`,
 		Example: `  # Show why a node is degraded, then try its config again
   cvo nodes status worker
   cvo nodes retry worker-2`,

@@ -18,10 +18,10 @@ import (
 // attemptsRecord is the name of the host's record with the attempts.
 const attemptsRecord = "attempts"
 
-// attempts is what the daemon knows about its attempts to apply the last config that failed. A restarted daemon must know it, too: each attempt drains
-// the node.
+// attempts is what the daemon knows about its attempts to apply the last config that failed, or to restore the content of the current one. A restarted
+// daemon must know it, too: each attempt drains the node.
 type attempts struct {
-	// Config is the name of the config; empty if none has failed since the host last had its desired config.
+	// Config is the name of the config; empty if the host has its desired config, or none has failed.
 	Config string `json:"config,omitempty"`
 	// State and Reason are what the Node shows about it until the next attempt.
 	State  string `json:"state,omitempty"`

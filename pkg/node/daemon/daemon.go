@@ -218,23 +218,32 @@ func (d *Daemon) step(ctx context.Context, n *corev1.Node) (written *corev1.Node
 		return written, after, err
 	}
 	current, rolledBack := state.Current, state.RolledBack
-	if rolledBack.Config != "" && (rolledBack.Config != desired || d.isRetryRequested(n, desired)) {
+	isRequested := d.isRetryRequested(n, desired)
+	if rolledBack.Config != "" && (rolledBack.Config != desired || isRequested) {
 		if err := d.host.ForgetRollBack(); err != nil {
 			return nil, 0, err
 		}
 		rolledBack = host.RolledBack{}
 	}
-	if desired == "" || desired == current.Name {
-		d.save(ctx, attempts{Retried: d.attempts.Retried})
-		return d.settle(ctx, n, state)
+	isCurrent := desired == "" || desired == current.Name
+	if isCurrent && (isRequested || d.attempts.Config != "") {
+		d.compare(ctx, state)
 	}
-	if d.isRetryRequested(n, desired) {
-		d.save(ctx, attempts{Retried: retryID(n), Config: desired})
+	next := d.attempts
+	if isRequested {
+		next = attempts{Retried: retryID(n), Config: desired}
 		logr.FromContextOrDiscard(ctx).Info("retrying on request", "config", desired)
 	}
-	if rolledBack.Config != "" {
+	if isCurrent && d.drift.reason == "" {
+		next = attempts{Retried: next.Retried}
+	}
+	d.save(ctx, next)
+	switch {
+	case rolledBack.Config != "":
 		written, err := d.reportRollBack(ctx, n, current.Name, rolledBack.Reason)
 		return written, 0, err
+	case isCurrent && d.attempts.Config != desired, desired == "":
+		return d.settle(ctx, n, state)
 	}
 	return d.update(ctx, n, current, desired)
 }
@@ -323,7 +332,7 @@ func (d *Daemon) release(ctx context.Context, n *corev1.Node, current string) (r
 	return true, nil, nil
 }
 
-// update changes the host to the desired config once the node is drained.
+// update changes the host to the desired config once the node is drained. If that is the current one, it restores its content.
 func (d *Daemon) update(ctx context.Context, n *corev1.Node, current host.Config, desired string) (written *corev1.Node, after time.Duration, err error) {
 	if d.attempts.Config == desired {
 		if after := d.attempts.wait(d.clock.Now()); after > 0 {
@@ -348,7 +357,7 @@ func (d *Daemon) update(ctx context.Context, n *corev1.Node, current host.Config
 	case err != nil:
 		return d.refuse(ctx, n, desired, err, isRequested)
 	}
-	decision, err := d.decide(ctx, current, content)
+	decision, err := d.decide(ctx, current, desired, content)
 	if reason, ok := errors.AsType[obstacle](err); ok {
 		return d.refuse(ctx, n, desired, reason, isRequested)
 	}
@@ -408,22 +417,26 @@ type obstacle string
 func (o obstacle) Error() string { return string(o) }
 
 // decide compares the host before an update, and returns what the policies require. They require nothing of a host without a config that already
-// has the new content. An error may be an obstacle.
-func (d *Daemon) decide(ctx context.Context, current host.Config, content config.Content) (decision disruption.Decision, err error) {
+// has the new content. If the desired config is the current one, they decide about what differs. An error may be an obstacle.
+func (d *Daemon) decide(ctx context.Context, current host.Config, desired string, content config.Content) (decision disruption.Decision, err error) {
 	own, err := d.host.Content(current)
 	if err != nil {
 		return decision, err
 	}
-	if current.Name != "" {
-		if reason, err := d.differs(current.Name, own); err != nil {
-			return decision, obstacle(err.Error())
-		} else if reason != "" {
-			return decision, obstacle(reason)
-		}
-	} else if found, err := d.host.Verify(content); err != nil {
+	expected := own
+	if current.Name == "" {
+		expected = content
+	}
+	found, err := d.host.Verify(expected)
+	switch {
+	case err != nil:
 		return decision, obstacle(err.Error())
-	} else if len(found) == 0 && !d.machine.ChangesBoot(own, content) {
+	case current.Name == "" && len(found) == 0 && !d.machine.ChangesBoot(own, content):
 		return decision, nil
+	case current.Name == desired:
+		own = host.Without(own, found)
+	case current.Name != "" && len(found) > 0:
+		return decision, obstacle(difference(current.Name, found))
 	}
 	policies, err := disruption.ForHost(d.policies, func(a disruption.Action) (bool, error) { return d.machine.Accepts(ctx, a) })
 	if err != nil {
@@ -454,6 +467,8 @@ func (d *Daemon) confirm(ctx context.Context, name string) error {
 	}
 	if err == nil {
 		logr.FromContextOrDiscard(ctx).Info("config applied", "config", name, "paths", pathsOf(change))
+		d.save(ctx, attempts{Retried: d.attempts.Retried})
+		d.drift.unwatch() // the comparison is that of before
 	}
 	return err
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"github.com/cluster-version/cvo/pkg/node/config"
 	"github.com/cluster-version/cvo/pkg/node/host"
 )
 
@@ -55,13 +54,16 @@ func (d *Daemon) compare(ctx context.Context, s host.State) (after time.Duration
 		after = driftInterval
 		log.Error(watchErr, "changes of files are only found by comparisons", "interval", after.String())
 	}
+	var found []host.Drift
 	content, err := d.host.Content(s.Current)
 	if err == nil {
-		d.drift.reason, err = d.differs(s.Current.Name, content)
+		found, err = d.host.Verify(content)
 	}
 	if err != nil {
 		d.drift.unwatch()
-		d.drift.reason, after = err.Error(), driftInterval
+		d.drift.reason, after = fmt.Sprintf("comparing the host with MachineConfig %s: %v", s.Current.Name, err), driftInterval
+	} else if len(found) > 0 {
+		d.drift.reason = fmt.Sprintf("%s, or run 'cvo nodes retry %s'", difference(s.Current.Name, found), d.node)
 	}
 	if d.drift.reason != before.reason {
 		log.Info("host compared", "difference", d.drift.reason)
@@ -69,13 +71,7 @@ func (d *Daemon) compare(ctx context.Context, s host.State) (after time.Duration
 	return after
 }
 
-// differs says how the host differs from the content of a config, with the remedy; empty if it does not.
-func (d *Daemon) differs(name string, content config.Content) (reason string, err error) {
-	switch found, err := d.host.Verify(content); {
-	case err != nil:
-		return "", fmt.Errorf("comparing the host with MachineConfig %s: %w", name, err)
-	case len(found) > 0:
-		return fmt.Sprintf("the host differs from MachineConfig %s: %s: %s. Restore the content of that MachineConfig", name, found[0].Path, found[0].Found), nil
-	}
-	return "", nil
+// difference returns a sentence without period about a host that differs from a config, with the remedy.
+func difference(config string, found []host.Drift) string {
+	return fmt.Sprintf("the host differs from MachineConfig %s: %s: %s. Restore the content of that MachineConfig", config, found[0].Path, found[0].Found)
 }

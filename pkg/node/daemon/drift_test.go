@@ -8,6 +8,7 @@ import (
 	"time"
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
+	operatorv1 "github.com/openshift/api/operator/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/config"
+	"github.com/cluster-version/cvo/pkg/node/machine"
 	"github.com/cluster-version/cvo/pkg/node/progress"
 	played "github.com/cluster-version/cvo/test/machine"
 )
@@ -58,7 +60,7 @@ func TestDriftDegradesTheNode(t *testing.T) {
 				assert.Equal(t, api.NodeDone, n.Annotations[api.NodeStateAnnotation])
 				return
 			}
-			want := "the host differs from MachineConfig " + config + ": /etc/motd: " + tt.want + ". Restore the content of that MachineConfig"
+			want := "the host differs from MachineConfig " + config + ": /etc/motd: " + tt.want + ". Restore the content of that MachineConfig, or run 'cvo nodes retry n'"
 			assert.Equal(t, api.NodeDegraded, n.Annotations[api.NodeStateAnnotation])
 			assert.Equal(t, want, n.Annotations[api.NodeReasonAnnotation])
 			p, err := d.progress(n)
@@ -84,6 +86,98 @@ func TestDriftDegradesTheNode(t *testing.T) {
 			d.drift.unwatch()
 		})
 	}
+}
+
+// TestRetryRestoresTheContent has a node whose file differs, and then a service of the config.
+func TestRetryRestoresTheContent(t *testing.T) {
+	s, m, config := currentMachine(t)
+	d := process(t, s, m)
+	n := newNode(map[string]string{
+		api.DesiredConfigAnnotation: config, api.DesiredDrainAnnotation: "uncordon-" + config, api.AppliedDrainAnnotation: "uncordon-" + config,
+	})
+	step := func() error {
+		t.Helper()
+		written, _, err := d.step(t.Context(), n)
+		if written != nil {
+			n = written
+		}
+		return err
+	}
+	// A request without a difference is followed at once, so it has no effect later.
+	n.Annotations[api.NodeRetryAnnotation] = config + " 1"
+	require.NoError(t, step())
+	assert.Equal(t, api.NodeDone, n.Annotations[api.NodeStateAnnotation])
+	file := m.Root + "/etc/motd"
+	require.NoError(t, os.WriteFile(file, []byte("bye"), 0o600))
+	<-d.drift.changed
+	d.drift.unwatch()
+	for range 2 {
+		require.NoError(t, step())
+		require.Equal(t, api.NodeDegraded, n.Annotations[api.NodeStateAnnotation])
+	}
+
+	// Without a policy for the file, the node is drained and reboots.
+	n.Annotations[api.NodeRetryAnnotation] = config + " 2"
+	require.NoError(t, step())
+	assert.Equal(t, "drain-"+config, n.Annotations[api.DesiredDrainAnnotation])
+	assert.Equal(t, api.NodeWorking, n.Annotations[api.NodeStateAnnotation])
+	p, err := d.progress(n)
+	require.NoError(t, err)
+	assert.Equal(t, progress.Draining, p.Step)
+	d = process(t, s, m) // a restarted daemon continues
+	require.NoError(t, step())
+	assert.Empty(t, m.Calls)
+	n.Annotations[api.AppliedDrainAnnotation] = n.Annotations[api.DesiredDrainAnnotation]
+	require.ErrorIs(t, step(), machine.ErrRebooting)
+	m.Boot()
+	require.NoError(t, step())
+	n.Annotations[api.AppliedDrainAnnotation] = n.Annotations[api.DesiredDrainAnnotation]
+	require.NoError(t, step())
+	assert.Equal(t, api.NodeDone, n.Annotations[api.NodeStateAnnotation])
+	data, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Equal(t, "hello", string(data))
+	assert.Equal(t, []string{"reboot"}, m.Calls)
+
+	// A policy for the file spares that.
+	d.policies.Files = []operatorv1.NodeDisruptionPolicySpecFile{{Path: "/etc/motd", Actions: []operatorv1.NodeDisruptionPolicySpecAction{{Type: operatorv1.NoneSpecAction}}}}
+	require.NoError(t, os.Remove(file))
+	<-d.drift.changed
+	d.drift.unwatch()
+	n.Annotations[api.NodeRetryAnnotation] = config + " 3"
+	require.NoError(t, step())
+	assert.Equal(t, api.NodeDone, n.Annotations[api.NodeStateAnnotation])
+	assert.FileExists(t, file)
+	assert.Len(t, m.Calls, 1)
+	assert.Empty(t, d.attempts.Config)
+	d.drift.unwatch()
+}
+
+// TestContentThatCannotBeRestoredIsTriedAgain has a folder in the place of a file.
+func TestContentThatCannotBeRestoredIsTriedAgain(t *testing.T) {
+	s, m, config := currentMachine(t)
+	d := process(t, s, m)
+	d.policies.Files = []operatorv1.NodeDisruptionPolicySpecFile{{Path: "/etc/motd", Actions: []operatorv1.NodeDisruptionPolicySpecAction{{Type: operatorv1.NoneSpecAction}}}}
+	file := m.Root + "/etc/motd"
+	require.NoError(t, os.Remove(file))
+	require.NoError(t, os.MkdirAll(file+"/x", 0o755))
+	n := newNode(map[string]string{api.DesiredConfigAnnotation: config, api.NodeRetryAnnotation: config + " 1"})
+	n, after, err := d.step(t.Context(), n)
+	require.NoError(t, err)
+	assert.Equal(t, time.Nanosecond, after)
+	assert.Equal(t, api.NodeDegraded, n.Annotations[api.NodeStateAnnotation])
+	assert.Contains(t, n.Annotations[api.NodeReasonAnnotation], "/etc/motd")
+	assert.Equal(t, 1, d.attempts.Times)
+
+	require.NoError(t, os.RemoveAll(file))
+	require.NoError(t, os.WriteFile(file, []byte("hello"), 0o644))
+	<-d.drift.changed
+	d.drift.unwatch()
+	n, _, err = d.step(t.Context(), n)
+	require.NoError(t, err)
+	assert.Equal(t, api.NodeDone, n.Annotations[api.NodeStateAnnotation])
+	assert.Empty(t, d.attempts.Config)
+	d.drift.unwatch()
 }
 
 // currentMachine is machineWith, for a machine that has the config.

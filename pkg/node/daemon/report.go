@@ -90,7 +90,7 @@ func (d *Daemon) progress(n *corev1.Node) (progress.Progress, error) {
 		p.Step = progress.Rebooting
 	case p.Current == p.Desired && (pool.IsDone(n) || pool.IsDegraded(n) && !drain.IsRequested(n) && drain.IsAnswered(n)):
 		p.Step = progress.Updated // the host may differ from it
-	case p.Current == p.Desired:
+	case p.Current == p.Desired && d.attempts.Config != p.Desired:
 		p.Step = progress.Resuming
 	case n.Annotations[api.DesiredDrainAnnotation] != drain.Before(p.Desired):
 	case !drain.IsAnswered(n):

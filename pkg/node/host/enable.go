@@ -10,7 +10,6 @@ import (
 	"maps"
 	"path"
 	"slices"
-	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -200,12 +199,5 @@ func (h *Host) readAfter(t target, name string) ([]byte, error) {
 
 // Touches reports whether the change has a step for a file or a link of a unit, or of the template of an instance.
 func (c Change) Touches(unit string) bool {
-	names := unitfile.Names(unit)
-	return slices.ContainsFunc(c.Steps, func(s Step) bool {
-		folder, isDropIn := strings.CutSuffix(path.Dir(s.Path), ".d")
-		if isDropIn && path.Dir(folder) == unitfile.Folder {
-			return slices.Contains(names, path.Base(folder))
-		}
-		return strings.HasPrefix(s.Path, unitfile.Folder+"/") && slices.Contains(names, path.Base(s.Path))
-	})
+	return slices.ContainsFunc(c.Steps, func(s Step) bool { return unitfile.Concerns(s.Path, unit) })
 }

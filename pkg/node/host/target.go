@@ -40,6 +40,9 @@ type target struct {
 // keysUser is the user who has the SSH keys of a config. It is the only one that MachineConfigs may name, as in OpenShift.
 const keysUser = "core"
 
+// keysFile is the file with the keys in the home of their user.
+const keysFile = "/.ssh/authorized_keys"
+
 // HasKeysUser reports whether the host has the user who has the SSH keys of a config.
 func (h *Host) HasKeysUser() (bool, error) {
 	_, found, err := h.user(keysUser)
@@ -59,14 +62,13 @@ func (h *Host) targetOf(content config.Content) (target, error) {
 	if !found {
 		return targetOf(content)
 	}
-	folder := path.Join(u.home, ".ssh")
 	content.Files = append(slices.Clone(content.Files), config.File{
-		Path: path.Join(folder, "authorized_keys"), Mode: 0o600, User: config.Owner{ID: u.uid}, Group: config.Owner{ID: u.gid},
+		Path: path.Join(u.home, keysFile), Mode: 0o600, User: config.Owner{ID: u.uid}, Group: config.Owner{ID: u.gid},
 		Data: []byte(strings.Join(content.SSHKeys, "\n") + "\n"),
 	})
 	t, err := targetOf(content)
 	t.folders = map[string]tree.Entry{}
-	for _, name := range []string{u.home, folder} {
+	for _, name := range []string{u.home, path.Join(u.home, path.Dir(keysFile))} {
 		t.folders[name] = tree.Entry{Kind: tree.Folder, Mode: 0o700, UID: u.uid, GID: u.gid}
 	}
 	return t, err

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/cluster-version/cvo/pkg/node/config"
 	"github.com/cluster-version/cvo/pkg/node/host/tree"
@@ -50,6 +51,23 @@ func (h *Host) Verify(content config.Content) ([]Drift, error) {
 	}
 	slices.SortFunc(drifts, func(a, b Drift) int { return cmp.Compare(a.Path, b.Path) })
 	return drifts, nil
+}
+
+// Without returns a content without the files, the units and the keys that differ on the host. It is empty if a difference is none of these.
+func Without(content config.Content, drifts []Drift) config.Content {
+	for _, d := range drifts {
+		before := len(content.Files) + len(content.Units)
+		content.Files = slices.DeleteFunc(slices.Clone(content.Files), func(f config.File) bool { return f.Path == d.Path })
+		content.Units = slices.DeleteFunc(slices.Clone(content.Units), func(u config.Unit) bool { return unitfile.Concerns(d.Path, u.Name) })
+		switch {
+		case len(content.Files)+len(content.Units) < before:
+		case strings.HasSuffix(d.Path, keysFile):
+			content.SSHKeys = nil
+		default:
+			return config.Content{}
+		}
+	}
+	return content
 }
 
 // Watch watches the paths that the current config manages, see tree.Watch. What enables a disabled unit is not among them.

@@ -11,11 +11,11 @@ import (
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
-// Retry is a request to try a config again on a node that could not apply it.
+// Retry is a request to try a config again on a node that could not apply it, or to restore the content of the config on a node that differs from it.
 type Retry struct {
 	Node string `json:"node"`
 	Pool string `json:"pool"`
-	// Config is the config that failed, and Failure the reason that the node reports.
+	// Config is the config that failed or whose content differs, and Failure the reason that the node reports.
 	Config  string `json:"config"`
 	Failure string `json:"failure"`
 	// Request is the value of annotation api.NodeRetryAnnotation.
@@ -26,7 +26,7 @@ type Retry struct {
 	Message string `json:"message"`
 }
 
-// NewRetry returns the request for a node. The error says why there is nothing to retry.
+// NewRetry returns the request for a node. The error says why there is nothing to retry or to restore.
 func NewRetry(c Cluster, name string) (*Retry, error) {
 	i := slices.IndexFunc(c.Nodes, func(n *corev1.Node) bool { return n.Name == name })
 	if i < 0 {
@@ -39,30 +39,35 @@ func NewRetry(c Cluster, name string) (*Retry, error) {
 			continue
 		}
 		failed, target := n.Annotations[api.DesiredConfigAnnotation], p.Spec.Configuration.Name
+		differs := n.Annotations[api.CurrentConfigAnnotation] == failed
 		switch {
-		case !pool.IsDegraded(n) || n.Annotations[api.CurrentConfigAnnotation] == failed:
+		case !pool.IsDegraded(n):
 			return nil, fmt.Errorf("no config failed on node %s, so there is nothing to retry: 'cvo nodes status %s' shows its state", name, p.Name)
-		case failed != target && p.Spec.Paused:
+		case failed != target && !differs && p.Spec.Paused:
 			return nil, fmt.Errorf("MachineConfigPool %s has config %s now instead of %s, with which node %s failed, and is paused: run 'cvo nodes resume %s' to update the node",
 				p.Name, target, failed, name, p.Name)
-		case failed != target:
+		case failed != target && !differs:
 			return nil, fmt.Errorf("MachineConfigPool %s has config %s now instead of %s, with which node %s failed: the node gets it without a retry, see 'cvo nodes plan %s'",
 				p.Name, target, failed, name, p.Name)
 		}
 		if other := unavailableControlPlane(c.Nodes, n); other != "" {
 			return nil, fmt.Errorf("control-plane node %s is unavailable: wait until it is ready, because control-plane nodes are updated one at a time", other)
 		}
+		what := "tries " + failed + " again"
+		if differs {
+			what = "restores the content of " + failed
+		}
 		return &Retry{
 			Node: name, Pool: p.Name, Config: failed, Failure: n.Annotations[api.NodeReasonAnnotation],
 			Request: failed + " " + c.At.UTC().Format(time.RFC3339Nano),
-			Message: fmt.Sprintf("node %s tries %s again; 'cvo nodes status %s' shows the progress", name, failed, p.Name),
+			Message: fmt.Sprintf("node %s %s; 'cvo nodes status %s' shows the progress", name, what, p.Name),
 		}, nil
 	}
 	return nil, fmt.Errorf("no MachineConfigPool updates node %s: 'cvo nodes status' shows why", name)
 }
 
-// unavailableControlPlane returns another control-plane node than n that is unavailable; empty if none is, or if n is a worker. The controller checks
-// that only before the first attempt.
+// unavailableControlPlane returns another control-plane node than n that is unavailable; empty if none is, or if n is a worker. Of a later attempt, the
+// controller checks only whether etcd and the API survive it.
 func unavailableControlPlane(all []*corev1.Node, n *corev1.Node) string {
 	if !pool.IsControlPlaneNode(n) {
 		return ""

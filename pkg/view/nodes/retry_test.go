@@ -24,6 +24,17 @@ func TestRetryNamesTheFailedConfig(t *testing.T) {
 	}, got)
 }
 
+// TestRetryRestoresTheContentOfTheNodesConfig has a node whose host differs from its config, also while its paused pool has another one.
+func TestRetryRestoresTheContentOfTheNodesConfig(t *testing.T) {
+	for _, config := range []string{target, before} {
+		n := newNode("n", "currentConfig", config, "desiredConfig", config, "state", api.NodeDegraded)
+		got, err := nodes.NewRetry(nodes.Cluster{At: now, Pools: []*mcfgv1.MachineConfigPool{newPool("worker", paused)}, Nodes: []*corev1.Node{n}}, "n")
+		require.NoError(t, err)
+		assert.Equal(t, config, got.Config)
+		assert.Equal(t, "node n restores the content of "+config+"; 'cvo nodes status worker' shows the progress", got.Message)
+	}
+}
+
 func TestRetryNeedsAFailureOfThePoolsConfig(t *testing.T) {
 	other := newNode("n", "currentConfig", target, "desiredConfig", before, "state", api.NodeDegraded)
 	for _, tt := range []struct {
@@ -36,10 +47,6 @@ func TestRetryNeedsAFailureOfThePoolsConfig(t *testing.T) {
 		{"no pool selects it", newPool("infra"), to("n", api.NodeDegraded), "no MachineConfigPool updates node n: 'cvo nodes status' shows why"},
 		{"it is done", newPool("worker"), at("n", target), "no config failed on node n, so there is nothing to retry: 'cvo nodes status worker' shows its state"},
 		{"it is working", newPool("worker"), to("n", api.NodeWorking), "no config failed on node n, so there is nothing to retry: 'cvo nodes status worker' shows its state"},
-		{
-			"it runs the config", newPool("worker"), newNode("n", "currentConfig", target, "desiredConfig", target, "state", api.NodeDegraded),
-			"no config failed on node n, so there is nothing to retry: 'cvo nodes status worker' shows its state",
-		},
 		{
 			"its pool has another config", newPool("worker"), other, "MachineConfigPool worker has config " + target + " now instead of " + before +
 				", with which node n failed: the node gets it without a retry, see 'cvo nodes plan worker'",

@@ -52,6 +52,15 @@ func Names(unit string) []string {
 	return []string{unit, prefix + "@" + path.Ext(unit)}
 }
 
+// Concerns reports whether a path is that of a file or a link of a unit, or of the template of an instance.
+func Concerns(file, unit string) bool {
+	names := Names(unit)
+	if folder, isDropIn := strings.CutSuffix(path.Dir(file), ".d"); isDropIn && path.Dir(folder) == Folder {
+		return slices.Contains(names, path.Base(folder))
+	}
+	return strings.HasPrefix(file, Folder+"/") && slices.Contains(names, path.Base(file))
+}
+
 // Parse reads the sections [Install] of a unit's file and its drop-ins (systemd.syntax(7)). An empty value removes the former ones.
 func Parse(unit, file string, texts []string) (Installed, error) {
 	values := map[string][]string{}
