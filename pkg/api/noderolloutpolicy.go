@@ -62,6 +62,8 @@ type NodeRolloutPolicySpec struct {
 	DependsOn []string `json:"dependsOn,omitempty"`
 	// Canary makes some nodes start before the others. Nil is no such node.
 	Canary *NodeCanary `json:"canary,omitempty"`
+	// MaxUnavailablePerZone is the number of the pool's nodes in a zone that may be unavailable or failed at the same time. 0 is no limit.
+	MaxUnavailablePerZone int32 `json:"maxUnavailablePerZone,omitempty"`
 }
 
 // NodeCanary limits which nodes start until some have proved that a config works.

@@ -21,7 +21,8 @@ import (
 func NewPool(p *mcfgv1.MachineConfigPool, m pool.Membership, all []*corev1.Node, release, refusal string) (input Pool, err error) {
 	nodes := m.Nodes[p.Name]
 	input = Pool{
-		Name: p.Name, UpdatesControlPlane: pool.UpdatesControlPlane(p.Name, nodes), Undrained: map[string]bool{}, Used: pool.Used(p, nodes), Refused: map[string]string{},
+		Name: p.Name, UpdatesControlPlane: pool.UpdatesControlPlane(p.Name, nodes), Undrained: map[string]bool{}, Used: pool.Used(p, nodes),
+		UsedByZone: pool.UsedByZone(p, nodes), Refused: map[string]string{},
 	}
 	for _, n := range nodes {
 		if pool.IsUndrained(n, all) {
@@ -102,7 +103,7 @@ func (p *Pool) State(mcp *mcfgv1.MachineConfigPool, nodes []*corev1.Node, isRend
 // Restrict follows the decision of the pool's policy.
 func (p *Pool) Restrict(d policy.Decision) {
 	p.Refuse(d.Refusal)
-	p.Limit, p.Limited = d.Limit, d.Limited
+	p.Limit, p.Limited, p.PerZone = d.Limit, d.Limited, d.PerZone
 }
 
 // Refuse refuses the candidates that are not refused for another reason. why is a sentence without subject and period; an empty one refuses none.

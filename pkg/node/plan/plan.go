@@ -6,6 +6,7 @@ package plan
 import (
 	"cmp"
 	"container/heap"
+	"maps"
 	"slices"
 	"time"
 
@@ -42,6 +43,10 @@ type Pool struct {
 	// Limited means that only slots limit the number.
 	Limit   int
 	Limited string
+	// PerZone is the number of nodes in a zone that may use a slot at the same time; 0 is no limit. UsedByZone is the number of those that use one
+	// now: pool.UsedByZone.
+	PerZone    int
+	UsedByZone map[string]int
 	// Leader is the node of the leading controller; empty if it is not known. It is the last of a control-plane pool, so that the controller
 	// moves once.
 	Leader string
@@ -53,7 +58,8 @@ type Plan struct {
 	Start []*corev1.Node
 	// Waiting are the other candidates, in the order of Pool.Candidates, with Pool.Leader last.
 	Waiting []Wait
-	// Idle is the number of slots that stay empty although nodes wait. A change of a budget may allow another plan to fill them.
+	// Idle is the number of slots that stay empty although nodes wait, for another reason than their zone. A change of a budget may allow another plan
+	// to fill them.
 	Idle int
 }
 
@@ -72,12 +78,15 @@ type Plan struct {
 // Control-plane nodes start one at a time, in whatever pool they are. The node of the leading controller starts when no other candidate of its
 // pool is left.
 //
-// A node is passed over while one of its budgets has been at zero for Patience. now is the time of the budgets' conditions.
+// A node is passed over while one of its budgets has been at zero for Patience, and while its zone is full. now is the time of the budgets' conditions.
 func (x *Index) Plan(pools []Pool, now time.Time) []Plan {
 	r := x.newRound(pools, now)
 	plans := make([]Plan, len(pools))
 	for i := range pools {
 		p := pools[i]
+		used := make(map[string]int, len(p.UsedByZone)) // the plan counts the nodes that start
+		maps.Copy(used, p.UsedByZone)
+		p.UsedByZone = used
 		if leader := slices.IndexFunc(p.Candidates, p.isLeader); leader >= 0 {
 			p.Candidates = slices.Concat(p.Candidates[:leader], p.Candidates[leader+1:], p.Candidates[leader:leader+1])
 		}
@@ -159,13 +168,24 @@ func (r *round) plan(p *Pool) Plan {
 			r.controlPlane, r.turn = 0, p.Name
 		}
 	}
+	zoned := 0
 	for i, n := range p.Candidates {
 		if started == nil || !started[i] {
-			result.Waiting = append(result.Waiting, r.wait(p, n, free > 0))
+			w := r.wait(p, n, free > 0)
+			result.Waiting = append(result.Waiting, w)
+			if w.Cause == Zone {
+				zoned++
+			}
 		}
 	}
-	result.Idle = min(free, len(result.Waiting))
+	result.Idle = min(free, len(result.Waiting)-zoned)
 	return result
+}
+
+// isZoneFull reports whether no more node of a node's zone may start.
+func (p *Pool) isZoneFull(n *corev1.Node) bool {
+	zone := n.Labels[corev1.LabelTopologyZone]
+	return p.PerZone > 0 && zone != "" && p.UsedByZone[zone] >= p.PerZone
 }
 
 func (p *Pool) isLeader(n *corev1.Node) bool {
@@ -184,13 +204,16 @@ func (r *round) startNodes(p *Pool, free int) (nodes []*corev1.Node, started []b
 		r.start(c.load)
 		started[c.position] = true
 		nodes = append(nodes, c.node)
+		if p.PerZone > 0 {
+			p.UsedByZone[c.node.Labels[corev1.LabelTopologyZone]]++
+		}
 	}
 	first, last := r.candidates(p)
 	for len(nodes) < free && len(first) > 0 {
 		// Nodes that start raise the costs of others and never lower them, so a node whose cost has not risen is the best one.
 		best := first[0]
 		switch c := r.cost(best.load); {
-		case c.overdrawn >= 0:
+		case c.overdrawn >= 0, p.isZoneFull(best.node):
 			heap.Pop(&first)
 		case c != best.cost:
 			best.cost = c
@@ -202,7 +225,7 @@ func (r *round) startNodes(p *Pool, free int) (nodes []*corev1.Node, started []b
 	}
 	most := r.mostLast(p)
 	for _, c := range last {
-		if len(nodes) < free && most > 0 && r.cost(c.load).overdrawn < 0 && r.heldBudget(c.load) < 0 {
+		if len(nodes) < free && most > 0 && !p.isZoneFull(c.node) && r.cost(c.load).overdrawn < 0 && r.heldBudget(c.load) < 0 {
 			take(c)
 			most--
 		}

@@ -452,6 +452,42 @@ func TestNodesThatCannotStageAreSkipped(t *testing.T) {
 	assert.Equal(t, plan.ControlPlane, result.Waiting[1].Cause)
 }
 
+// TestNodesOfAFullZoneWait has a node of zone b that uses a slot, and nodes without a zone.
+func TestNodesOfAFullZoneWait(t *testing.T) {
+	p := plan.Pool{Name: "worker", Slots: 6, Used: 1, PerZone: 1, UsedByZone: map[string]int{"b": 1}}
+	for _, name := range []string{"a1", "a2", "b1", "c1", "none1", "none2"} {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}}}
+		if zone := name[:1]; zone != "n" {
+			n.Labels[corev1.LabelTopologyZone] = zone
+		}
+		p.Candidates = append(p.Candidates, n)
+	}
+	for range 2 { // a plan does not change its input
+		result := plan.NewIndex(nil).Plan([]plan.Pool{p}, now)[0]
+		assert.Equal(t, "a1 c1 none1 none2", namesOf(result.Start))
+		require.Len(t, result.Waiting, 2)
+		assert.Equal(t, "waits for zone a, of which at most 1 node may be unavailable or failed", result.Waiting[0].String())
+		assert.Equal(t, "waits for zone b, of which at most 1 node may be unavailable or failed", result.Waiting[1].String())
+		assert.Zero(t, result.Idle, "no budget frees the slot")
+	}
+
+	// Nodes with a pod that no drain may evict are limited, too.
+	budgets := parseBudgets(t, "db:1/1/1")
+	_, pods := parseNodes(t, "a1:db a2: b1:db c1: none1: none2:")
+	index := plan.NewIndex(budgets)
+	for _, pod := range pods {
+		index.AddPod(pod)
+	}
+	result := index.Plan([]plan.Pool{p}, now)[0]
+	assert.Equal(t, "a2 c1 none1 none2", namesOf(result.Start))
+	assert.Equal(t, plan.Zone, result.Waiting[0].Cause)
+
+	p.PerZone = 2
+	assert.Equal(t, "a1 a2 b1 c1 none1", namesOf(plan.NewIndex(nil).Plan([]plan.Pool{p}, now)[0].Start))
+	p.PerZone = 0
+	assert.Equal(t, "a1 a2 b1 c1 none1", namesOf(plan.NewIndex(nil).Plan([]plan.Pool{p}, now)[0].Start))
+}
+
 func TestLimitedPoolStartsOnlySoMany(t *testing.T) {
 	p := plan.Pool{Name: "worker", Slots: 5, Limit: 1, Limited: "waits for the canaries"}
 	for _, name := range []string{"n1", "n2", "n3"} {

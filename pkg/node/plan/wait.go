@@ -26,6 +26,8 @@ const (
 	Leader Cause = "Leader"
 	// Refused is that the node may not get the config yet: Pool.Refused.
 	Refused Cause = "Refused"
+	// Zone is that as many nodes of the node's zone as Pool.PerZone are unavailable or failed.
+	Zone Cause = "Zone"
 	// BlockedPod is a pod whose eviction is always refused.
 	BlockedPod Cause = "BlockedPod"
 )
@@ -37,7 +39,7 @@ type Wait struct {
 	// Budget is the budget for which the node waits; empty if Cause does not involve one.
 	Budget types.NamespacedName
 
-	// Slots is the number of slots of the node's pool.
+	// Slots is the number of slots of the node's pool, with cause Zone that of its zone.
 	Slots int
 	// OtherPool is the pool of the node for which a control-plane node waits although its own pool has a free slot; empty if it has none.
 	OtherPool string
@@ -65,6 +67,8 @@ func (w Wait) String() string {
 		return "waits for the other nodes of its pool: it runs the leading controller, which has to move once"
 	case Refused:
 		return w.refusal
+	case Zone:
+		return fmt.Sprintf("waits for zone %s, of which at most %s may be unavailable or failed", w.Node.Labels[corev1.LabelTopologyZone], printable.Count(w.Slots, "node"))
 	case BlockedPod:
 		if w.pod != "" {
 			return fmt.Sprintf("waits for other nodes that are drained last: several PodDisruptionBudgets select pod %s, so it cannot be evicted", w.pod)
@@ -106,6 +110,10 @@ func (r *round) wait(p *Pool, n *corev1.Node, hasSlot bool) Wait {
 	}
 	if p.isDeferred(n) {
 		w.Cause = Leader
+		return w
+	}
+	if p.isZoneFull(n) {
+		w.Cause, w.Slots = Zone, p.PerZone
 		return w
 	}
 	l := r.loadIn(p, n)

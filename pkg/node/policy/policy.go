@@ -51,6 +51,8 @@ type Decision struct {
 	// Limited means that there is no limit.
 	Limit   int
 	Limited string
+	// PerZone is the number of nodes in a zone that may be unavailable or failed at the same time; 0 is no limit.
+	PerZone int
 	// Again is the time at which the decision changes; zero if only a change of an object changes it.
 	Again time.Time
 }
@@ -68,6 +70,7 @@ func Decide(pools []Pool, now time.Time) []Decision {
 
 func decide(pools []Pool, p Pool, now time.Time) (d Decision) {
 	spec := p.Policy.Spec
+	d.PerZone = int(spec.MaxUnavailablePerZone)
 	if b := spec.FailureBudget; b != nil && p.Nodes > 0 && p.Failed >= max(scaled(b, p.Nodes), 1) {
 		d.Halted = fmt.Sprintf("%s failed, and the failure budget is %s", printable.Count(p.Failed, "node"), b.String())
 	}

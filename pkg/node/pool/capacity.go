@@ -52,6 +52,17 @@ func Used(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node) int {
 	return used
 }
 
+// UsedByZone is like Used, for each zone. Nodes without a zone have the empty one.
+func UsedByZone(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node) map[string]int {
+	used := map[string]int{}
+	for _, n := range nodes {
+		if IsUnavailable(n) || hasFailed(p, n) {
+			used[n.Labels[corev1.LabelTopologyZone]]++
+		}
+	}
+	return used
+}
+
 // Failed returns the number of nodes that run another config than the pool's because they failed to stage or to apply it, also while they try again.
 func Failed(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node, machines map[string]*mcfgv1.MachineConfigNode) int {
 	failed := 0

@@ -139,7 +139,7 @@ func explain(input plan.Pool, p plan.Plan) string {
 	}
 	waiting := slices.DeleteFunc(slices.Clone(p.Waiting), func(w plan.Wait) bool { return isUnstageable(w.Node) })
 	switch {
-	case len(waiting) > 0 && (p.Idle > 0 || waiting[0].OtherPool != "" || waiting[0].Cause == plan.Refused):
+	case len(waiting) > 0 && (p.Idle > 0 || waiting[0].OtherPool != "" || waiting[0].Cause == plan.Refused || waiting[0].Cause == plan.Zone):
 		add(waiting[0].Node.Name, waiting[0].String(), len(waiting))
 	case len(input.Held) > 0:
 		name := input.Held[0].Name

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cluster-version/cvo/pkg/api"
@@ -124,5 +125,25 @@ func TestRefusedWriteOfAReleasedNodeStopsNoPool(t *testing.T) {
 		}
 		assert.NotEmpty(t, m.nodes[0].Spec.Taints)
 		assert.NotEmpty(t, m.nodes[1].Annotations[api.DesiredConfigAnnotation])
+	}
+}
+
+// TestPolicyLimitsTheNodesOfAZone has three nodes of two zones, and a pool that three may leave at a time.
+func TestPolicyLimitsTheNodesOfAZone(t *testing.T) {
+	m := newMemory(3)
+	m.pools[1].Spec.Paused = false
+	m.pools[1].Spec.MaxUnavailable = new(intstr.FromInt32(3))
+	for i, zone := range []string{"a", "a", "b"} {
+		m.nodes[i].Labels[corev1.LabelTopologyZone] = zone
+	}
+	m.policies = []api.NodeRolloutPolicy{{ObjectMeta: metav1.ObjectMeta{Name: "worker"}, Spec: api.NodeRolloutPolicySpec{MaxUnavailablePerZone: 1}}}
+	r := m.controller()
+	for range 2 {
+		_, err := r.Reconcile(t.Context(), reconcile.Request{})
+		require.NoError(t, err)
+		assert.NotEmpty(t, m.nodes[0].Annotations[api.DesiredConfigAnnotation])
+		assert.Empty(t, m.nodes[1].Annotations[api.DesiredConfigAnnotation])
+		assert.NotEmpty(t, m.nodes[2].Annotations[api.DesiredConfigAnnotation])
+		assert.Equal(t, "Node n1 waits for zone a, of which at most 1 node may be unavailable or failed", pool.Message(&m.pools[1], pool.NodesWaiting))
 	}
 }
