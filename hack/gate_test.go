@@ -252,3 +252,15 @@ func TestNoModuleNeedsANewerGo(t *testing.T) {
 	}))
 	assert.Greater(t, found, 5)
 }
+
+// TestFuzzStartsNoControlPlane checks the flag without which each worker of a package with env.Main starts a control plane.
+func TestFuzzStartsNoControlPlane(t *testing.T) {
+	run := withFakes(t, "hack/fuzz.sh", map[string]string{"go": `echo "go $*"`}, "1x")
+	for _, folder := range []string{"cmd", "internal", "pkg/a", "test"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(run.Dir, folder), 0o755))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(run.Dir, "pkg/a/a_test.go"), []byte("package a\nfunc FuzzA(f *testing.F) {}\n"), 0o644))
+	output, err := run.CombinedOutput()
+	require.NoError(t, err, "%s", output)
+	assert.Regexp(t, `(?m)^go test -short .*\^FuzzA\$.* \./pkg/a$`, string(output))
+}
