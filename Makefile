@@ -1,4 +1,4 @@
-# All targets need Go, make and git; the tests also need jq. Other tools are built from Go modules. Only e2e and
+# All targets need Go, make, bash 4 and git; the tests also need jq. Other tools are built from Go modules. Only e2e and
 # node-image need Docker.
 
 SHELL := bash
@@ -270,8 +270,8 @@ verify-format: golangci-lint
 # `go mod tidy` also reads what the tests of dependencies import. For test/peers, these are modules that not every proxy serves.
 .PHONY: verify-modules
 verify-modules:
-	@files=$$(git ls-files '*go.mod' ':!test/peers'); for file in $$files; do folder=$$(dirname $$file); echo "checking $$file"; \
-	  go -C $$folder mod tidy -diff; go -C $$folder mod verify; done
+	@files=$$(git ls-files '*go.mod' ':!test/peers'); for file in $$files; do \
+	  echo "checking $$file"; (cd "$$(dirname "$$file")"; go mod tidy -diff; go mod verify); done
 
 .PHONY: verify-generated
 verify-generated:

@@ -33,14 +33,20 @@ func TestGateRunsTheMainPaths(t *testing.T) {
 	}
 }
 
+// readText returns a file of the repository.
+func readText(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, path))
+	require.NoError(t, err)
+	return string(text)
+}
+
 // makeVariable returns the value of a variable in the Makefile.
 func makeVariable(t *testing.T, name string) string {
 	t.Helper()
-	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
-	require.NoError(t, err)
-	line := regexp.MustCompile(`(?m)^` + name + ` := (.*)$`).FindSubmatch(makefile)
+	line := regexp.MustCompile(`(?m)^` + name + ` := (.*)$`).FindStringSubmatch(readText(t, "Makefile"))
 	require.NotNil(t, line, name)
-	return string(line[1])
+	return line[1]
 }
 
 // TestBuildersAreNotCached looks for packages whose tests build programs or run scripts. Go's test cache tracks neither.
@@ -75,15 +81,13 @@ func TestVerifyComparesBeforeItGenerates(t *testing.T) {
 
 // TestTargetsThatReadResultsNeedJQ looks for recipes that end in hack/ran.sh, which would fail after a long run without jq.
 func TestTargetsThatReadResultsNeedJQ(t *testing.T) {
-	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
-	require.NoError(t, err)
 	found := 0
-	for _, rule := range regexp.MustCompile(`(?m)^([a-z0-9-]+):(.*)\n((\t.*\n)+)`).FindAllSubmatch(makefile, -1) {
-		if !bytes.Contains(rule[3], []byte("$(call gotest,")) && !bytes.Contains(rule[3], []byte("hack/ran.sh")) {
+	for _, rule := range regexp.MustCompile(`(?m)^([a-z0-9-]+):(.*)\n((\t.*\n)+)`).FindAllStringSubmatch(readText(t, "Makefile"), -1) {
+		if !strings.Contains(rule[3], "$(call gotest,") && !strings.Contains(rule[3], "hack/ran.sh") {
 			continue
 		}
 		found++
-		prerequisites, _, _ := strings.Cut(string(rule[2]), "##")
+		prerequisites, _, _ := strings.Cut(rule[2], "##")
 		assert.Contains(t, strings.Fields(prerequisites), "jq", "%s", rule[1])
 	}
 	assert.Greater(t, found, 5)
