@@ -119,6 +119,19 @@ func TestFlakesStopsIfNoTestRan(t *testing.T) {
 	}
 }
 
+// TestFlakesPassesFlagsUnchanged runs a real make, which expands the value of a variable.
+func TestFlakesPassesFlagsUnchanged(t *testing.T) {
+	run := withFakes(t, "hack/flakes.sh", nil, "1")
+	makefile := "packages jq crds kube-tools:\n\ntest:\n\t@echo $(TESTFLAGS) >flags\n"
+	require.NoError(t, os.WriteFile(filepath.Join(run.Dir, "Makefile"), []byte(makefile), 0o644))
+	run.Env = append(run.Env, "TESTFLAGS=-run 'TestA$|TestB$'")
+	output, err := run.CombinedOutput()
+	require.NoError(t, err, "%s", output)
+	flags, err := os.ReadFile(filepath.Join(run.Dir, "flags"))
+	require.NoError(t, err)
+	assert.Equal(t, "-count 1 -run TestA$|TestB$\n", string(flags))
+}
+
 func TestRanRequiresATest(t *testing.T) {
 	for _, tt := range []struct {
 		name, results, want string
