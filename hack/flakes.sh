@@ -4,7 +4,7 @@
 #   PKG=./pkg/apply hack/flakes.sh 3
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-runs=$1 log=.cache/flakes results=.cache/test${PKG:+-selected}
+runs=$1 TESTFLAGS=${TESTFLAGS:-} log=.cache/flakes results=.cache/test${PKG:+-selected}
 if ! [[ $runs =~ ^[1-9][0-9]*$ ]]; then
   echo "N is $runs: set the number of runs, such as make flakes N=3" >&2
   exit 2
@@ -21,7 +21,8 @@ for run in $(seq "$runs"); do
   start=$SECONDS
   rm -rf "$results"
   echo "run $run of $runs of make test ${PKG:-}, log: $log/$run.log"
-  if make --no-print-directory test TESTFLAGS="-count 1 ${TESTFLAGS:-}" >"$log/$run.log" 2>&1; then
+  # make expands the value of a variable once more, so each $ is doubled.
+  if make --no-print-directory test TESTFLAGS="-count 1 ${TESTFLAGS//\$/\$\$}" >"$log/$run.log" 2>&1; then
     echo "passed after $((SECONDS - start)) s"
     continue
   fi

@@ -34,12 +34,13 @@ fi
 for target in "${found[@]}"; do
   read -r package name <<<"$target"
   echo "== $package $name ($fuzztime)"
+  # With -short, the workers start no control plane: each is a process that runs TestMain.
   # By default, minimizing an input takes a minute and happens for every new input. That would leave no time to find other inputs.
-  if ! go test -run '^$' -fuzz "^$name\$" -fuzztime "$fuzztime" -fuzzminimizetime 1s "$package"; then
+  if ! go test -short -run '^$' -fuzz "^$name\$" -fuzztime "$fuzztime" -fuzzminimizetime 1s "$package"; then
     cat >&2 <<TEXT
 $package $name failed. If an input caused the failure, it is a new file in $package/testdata/fuzz/$name, named above.
 Run the input again:  go test -run '^$name\$/^FILE\$' $package
-Search again:         go test -run '^\$' -fuzz '^$name\$' -fuzzminimizetime 1s $package
+Search again:         go test -short -run '^\$' -fuzz '^$name\$' -fuzzminimizetime 1s $package
 After the fix, commit the file, so that every test run includes it.
 TEXT
     exit 1

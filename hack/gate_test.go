@@ -68,19 +68,22 @@ func TestRunNamesWhatFailed(t *testing.T) {
 	const outside = "a fault outside this repository: cannot download the modules of ./go.mod; no test ran"
 	for _, tt := range []struct {
 		name, program, script string // the program that does more than to succeed
+		flag                  string
 		code                  int
 		last                  string // part of the last line
 		tries                 int    // of a download
 	}{
-		{"passed", "make", "", 0, "=== all done after ", 0},
-		{"failed", "make", `[ "$1" != test ]`, 1, "=== make test: FAILED after ", 0},
-		{"without the network", "go", `case "$*" in *download*) echo try >>tries; exit 1 ;; esac`, 1, outside, 6},
-		{"the network comes back", "go", `case "$*" in *download*) echo try >>tries; [ "$(wc -l <tries)" -gt 2 ] ;; esac`, 0, "=== all done after ", 5},
-		{"a Go that is too old", "go", `case "$*" in "env GOTOOLCHAIN") echo local ;; *list*) exit 1 ;; esac`, 1, "=== prepare: FAILED after ", 0},
-		{"an error in go.mod", "go", `case "$*" in *edit*) exit 4 ;; esac`, 4, "=== prepare: FAILED after ", 0},
+		{"passed", "make", "", "", 0, "=== all done after ", 0},
+		{"an older API server", "make", `[ "$*" = compat ]`, "--compat", 0, "=== all done after ", 0},
+		{"failed", "make", `[ "$1" != test ]`, "", 1, "=== make test: FAILED after ", 0},
+		{"without the network", "go", `case "$*" in *download*) echo try >>tries; exit 1 ;; esac`, "", 1, outside, 6},
+		{"without the network of one module", "go", `case "$*" in *helm*tidy*) echo try >>tries; echo "dial tcp" >&2; exit 1 ;; esac`, "", 1, "reads in test/helm; no test ran", 6},
+		{"the network comes back", "go", `case "$*" in *download*) echo try >>tries; [ "$(wc -l <tries)" -gt 2 ] ;; esac`, "", 0, "=== all done after ", 5},
+		{"a Go that is too old", "go", `case "$*" in "env GOTOOLCHAIN") echo local ;; *list*) exit 1 ;; esac`, "", 1, "=== prepare: FAILED after ", 0},
+		{"an error in go.mod", "go", `case "$*" in *edit*) exit 4 ;; esac`, "", 4, "=== prepare: FAILED after ", 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			run := withFakes(t, ".ci/run", map[string]string{"go": "", "make": "", "git": "", "jq": "", "prometheus": "", "promtool": "", "sleep": "", tt.program: tt.script})
+			run := withFakes(t, ".ci/run", map[string]string{"go": "", "make": "", "git": "echo test/helm/go.mod", "jq": "", "prometheus": "", "promtool": "", "sleep": "", tt.program: tt.script}, tt.flag)
 			output, _ := run.CombinedOutput() // its exit code is compared below
 			assert.Equal(t, tt.code, run.ProcessState.ExitCode(), "%s", output)
 			lines := strings.Split(strings.TrimSpace(string(output)), "\n")
@@ -114,6 +117,19 @@ func TestFlakesStopsIfNoTestRan(t *testing.T) {
 		assert.Equal(t, tt.code, run.ProcessState.ExitCode(), "%s", output)
 		assert.Contains(t, string(output), tt.want)
 	}
+}
+
+// TestFlakesPassesFlagsUnchanged runs a real make, which expands the value of a variable.
+func TestFlakesPassesFlagsUnchanged(t *testing.T) {
+	run := withFakes(t, "hack/flakes.sh", nil, "1")
+	makefile := "packages jq crds kube-tools:\n\ntest:\n\t@echo $(TESTFLAGS) >flags\n"
+	require.NoError(t, os.WriteFile(filepath.Join(run.Dir, "Makefile"), []byte(makefile), 0o644))
+	run.Env = append(run.Env, "TESTFLAGS=-run 'TestA$|TestB$'")
+	output, err := run.CombinedOutput()
+	require.NoError(t, err, "%s", output)
+	flags, err := os.ReadFile(filepath.Join(run.Dir, "flags"))
+	require.NoError(t, err)
+	assert.Equal(t, "-count 1 -run TestA$|TestB$\n", string(flags))
 }
 
 func TestRanRequiresATest(t *testing.T) {
@@ -248,4 +264,16 @@ func TestNoModuleNeedsANewerGo(t *testing.T) {
 		return skipOutput(entry, err)
 	}))
 	assert.Greater(t, found, 5)
+}
+
+// TestFuzzStartsNoControlPlane checks the flag without which each worker of a package with env.Main starts a control plane.
+func TestFuzzStartsNoControlPlane(t *testing.T) {
+	run := withFakes(t, "hack/fuzz.sh", map[string]string{"go": `echo "go $*"`}, "1x")
+	for _, folder := range []string{"cmd", "internal", "pkg/a", "test"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(run.Dir, folder), 0o755))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(run.Dir, "pkg/a/a_test.go"), []byte("package a\nfunc FuzzA(f *testing.F) {}\n"), 0o644))
+	output, err := run.CombinedOutput()
+	require.NoError(t, err, "%s", output)
+	assert.Regexp(t, `(?m)^go test -short .*\^FuzzA\$.* \./pkg/a$`, string(output))
 }

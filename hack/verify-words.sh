@@ -33,7 +33,7 @@ refuse "hosts of a private network" \
 refuse "a module proxy or checksum setting for one place" \
   '(GOPROXY|GOSUMDB|GONOSUMDB|GONOPROXY|GOPRIVATE)[ ]*[:?]?=' 'GOPROXY=(https://proxy\.golang\.org|direct|off)'
 
-# Only one function looks for real releases. It decides whether a missing release skips or fails a test.
+# Only package test/fixture spells the name of the variable: tests would skip if another package misspelled it.
 lookups=$(search -e '(Getenv|LookupEnv)\("CVO_TESTDATA|"CVO_TESTDATA"' -- '*.go' ':!test/fixture/testdata.go')
 if [ -n "$lookups" ]; then
   printf 'use fixture.Testdata to find real releases:\n%s\n' "$lookups" >&2

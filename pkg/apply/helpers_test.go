@@ -256,6 +256,7 @@ func realManifests(t *testing.T, group, kind string) []*manifest.Manifest {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(fixture.Testdata(t), "payloads/4.23.0/release-manifests/*"))
 	require.NoError(t, err)
+	require.NotEmpty(t, files)
 	seen := map[manifest.ID]bool{}
 	var found []*manifest.Manifest
 	for _, file := range files {

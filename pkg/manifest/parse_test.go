@@ -288,6 +288,7 @@ func realFiles(t testing.TB, version string) map[string][]byte {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(fixture.Testdata(t), "payloads", version, "release-manifests", "*.yaml"))
 	require.NoError(t, err)
+	require.NotEmpty(t, paths, version)
 	out := make(map[string][]byte, len(paths))
 	for _, path := range paths {
 		data, err := os.ReadFile(path)

@@ -337,26 +337,3 @@ func makeTargets(t *testing.T) map[string]bool {
 	}
 	return targets
 }
-
-// TestGateRunsTheMainPaths compares the Makefile's list with the tests: `go test -run` ignores a name without a test.
-func TestGateRunsTheMainPaths(t *testing.T) {
-	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
-	require.NoError(t, err)
-	for folder, variable := range map[string]string{"test/integration": "MAIN_PATHS", "test/docs": "WALKS"} {
-		line := regexp.MustCompile(`(?m)^` + variable + ` := (.*)$`).FindSubmatch(makefile)
-		require.NotNil(t, line, variable)
-		files, err := filepath.Glob(filepath.Join(root, folder, "*_test.go"))
-		require.NoError(t, err)
-		var source []byte
-		for _, file := range files {
-			data, err := os.ReadFile(file)
-			require.NoError(t, err)
-			source = append(source, data...)
-		}
-		names := regexp.MustCompile(`Test\w+`).FindAllString(string(line[1]), -1)
-		require.NotEmpty(t, names)
-		for _, name := range names {
-			assert.True(t, bytes.Contains(source, []byte("\nfunc "+name+"(t *testing.T)")), "%s has no %s", folder, name)
-		}
-	}
-}

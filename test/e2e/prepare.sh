@@ -12,7 +12,7 @@ case $parallel in
   ;;
 esac
 
-# The public image of the kind release in test/kube/go.mod.
+# A public image with the minor version of Kubernetes in test/kube/go.mod. A test of test/docs compares them.
 public=docker.io/kindest/node:v1.36.4@sha256:099e049362a1526b2db71494e1947aae99bd16290d7c895f2b7ea312e3cbfaed
 
 if ! problem=$(docker info 2>&1 >/dev/null); then

@@ -9,8 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// smallDisk returns a folder on a separate disk of size bytes. ok is false without the permission to mount. Root has it, so the test is not
-// skipped where it must run.
+// smallDisk returns a folder on a separate disk of size bytes. ok is false without the permission to mount, which root has.
 func smallDisk(t *testing.T, size int) (dir string, ok bool) {
 	t.Helper()
 	dir = t.TempDir()

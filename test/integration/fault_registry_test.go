@@ -183,7 +183,7 @@ func pullSecretExpired(f *faultPlatform) {
 // diskFull leaves no space for the pulled content. The operator notices free space without a notification.
 func diskFull(f *faultPlatform, disk string, small bool) {
 	if !small {
-		f.t.Skip("mounting a small disk needs Linux and root: use sudo or unshare -rm")
+		fixture.SkipUnlessCI(f.t, "mounting a small disk needs Linux and root: use sudo or unshare -rm")
 	}
 	ballast := filepath.Join(disk, "ballast")
 	file, err := os.Create(ballast)

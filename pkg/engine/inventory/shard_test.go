@@ -192,6 +192,7 @@ func TestRecordsStaySmall(t *testing.T) {
 func TestInventoryOfARealReleaseStaysSmall(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(fixture.Testdata(t), "payloads/4.23.0/release-manifests/*.yaml"))
 	require.NoError(t, err)
+	require.NotEmpty(t, files)
 	random := rand.New(rand.NewPCG(1, 1))
 	inv := Inventory{Records: map[manifest.ID]Record{}}
 	for _, file := range files {

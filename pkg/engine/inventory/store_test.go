@@ -6,13 +6,11 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"maps"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -36,10 +34,6 @@ import (
 var controlPlane *env.Env
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if fuzzing := flag.Lookup("test.fuzz"); fuzzing != nil && fuzzing.Value.String() != "" {
-		os.Exit(m.Run()) // each worker is a separate process and needs no control plane
-	}
 	env.Main(m, env.Options{Audit: env.AuditNone}, func(e *env.Env) { controlPlane = e })
 }
 

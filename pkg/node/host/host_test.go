@@ -20,6 +20,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/node/config"
 	"github.com/cluster-version/cvo/pkg/node/host"
 	"github.com/cluster-version/cvo/pkg/node/host/tree"
+	"github.com/cluster-version/cvo/test/fixture"
 )
 
 // noSync replaces fsync: a test that kills a process needs none, and is faster without.
@@ -224,7 +225,7 @@ func TestFileAndFolderReplaceEachOther(t *testing.T) {
 
 func TestOwnersAreResolvedOnTheHost(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root can write files of other users")
+		fixture.SkipUnlessCI(t, "only root can write files of other users")
 	}
 	root := t.TempDir()
 	write(t, root, "/etc/passwd", "root:x:0:0::/root:/bin/sh\napp:x:1234:5::/:/bin/false\n", 0o644)

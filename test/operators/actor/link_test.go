@@ -165,6 +165,7 @@ func readRelease(t *testing.T, dir string) (operators []*configv1.ClusterOperato
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
 	require.NoError(t, err)
+	require.NotEmpty(t, files, dir)
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		require.NoError(t, err)

@@ -1,0 +1,94 @@
+package docs_test
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestGateRunsTheMainPaths compares the Makefile's list with the tests: `go test -run` ignores a name without a test.
+func TestGateRunsTheMainPaths(t *testing.T) {
+	for folder, variable := range map[string]string{"test/integration": "MAIN_PATHS", "test/docs": "WALKS"} {
+		files, err := filepath.Glob(filepath.Join(root, folder, "*_test.go"))
+		require.NoError(t, err)
+		var source []byte
+		for _, file := range files {
+			data, err := os.ReadFile(file)
+			require.NoError(t, err)
+			source = append(source, data...)
+		}
+		names := regexp.MustCompile(`Test\w+`).FindAllString(makeVariable(t, variable), -1)
+		require.NotEmpty(t, names)
+		for _, name := range names {
+			assert.True(t, bytes.Contains(source, []byte("\nfunc "+name+"(t *testing.T)")), "%s has no %s", folder, name)
+		}
+	}
+}
+
+// readText returns a file of the repository.
+func readText(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, path))
+	require.NoError(t, err)
+	return string(text)
+}
+
+// makeVariable returns the value of a variable in the Makefile.
+func makeVariable(t *testing.T, name string) string {
+	t.Helper()
+	line := regexp.MustCompile(`(?m)^` + name + ` := (.*)$`).FindStringSubmatch(readText(t, "Makefile"))
+	require.NotNil(t, line, name)
+	return line[1]
+}
+
+// TestBuildersAreNotCached looks for packages whose tests build programs or run scripts. Go's test cache tracks neither.
+func TestBuildersAreNotCached(t *testing.T) {
+	builds := regexp.MustCompile(`"build", "-|exec\.Command.*"build"|exec\.Command.*\.sh"|program\.Build\(|platform\.New\(`)
+	uncached := regexp.MustCompile(`^(test/(` + makeVariable(t, "WHOLE") + `)|` + makeVariable(t, "BUILDERS") + `)$`)
+	found := 0
+	for _, folder := range []string{"cmd", "examples", "internal", "manifests", "pkg", "test"} {
+		require.NoError(t, filepath.WalkDir(filepath.Join(root, folder), func(path string, _ fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			source, err := os.ReadFile(path)
+			if err != nil || !builds.Match(source) {
+				return err
+			}
+			found++
+			folder, err := filepath.Rel(root, filepath.Dir(path))
+			assert.Regexp(t, uncached, filepath.ToSlash(folder), "add the package to BUILDERS in the Makefile, because %s builds a program or runs a script", path)
+			return err
+		}))
+	}
+	assert.Greater(t, found, 5)
+}
+
+// TestVerifyComparesBeforeItGenerates checks that nothing repairs an outdated file before `make verify` looks for it.
+func TestVerifyComparesBeforeItGenerates(t *testing.T) {
+	output, err := exec.CommandContext(t.Context(), "make", "-C", root, "--dry-run", "verify").CombinedOutput()
+	require.NoError(t, err, "%s", output)
+	assert.Equal(t, "hack/verify-generated.sh", regexp.MustCompile(`\S*generate\S*`).FindString(string(output)))
+}
+
+// TestTargetsThatReadResultsNeedJQ looks for recipes that end in hack/ran.sh, which would fail after a long run without jq.
+func TestTargetsThatReadResultsNeedJQ(t *testing.T) {
+	found := 0
+	for _, rule := range regexp.MustCompile(`(?m)^([a-z0-9-]+):(.*)\n((\t.*\n)+)`).FindAllStringSubmatch(readText(t, "Makefile"), -1) {
+		if !strings.Contains(rule[3], "$(call gotest,") && !strings.Contains(rule[3], "hack/ran.sh") {
+			continue
+		}
+		found++
+		prerequisites, _, _ := strings.Cut(rule[2], "##")
+		assert.Contains(t, strings.Fields(prerequisites), "jq", "%s", rule[1])
+	}
+	assert.Greater(t, found, 5)
+}
