@@ -30,6 +30,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/kube/telemetry"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
+	"github.com/cluster-version/cvo/pkg/node/controlplane"
 	"github.com/cluster-version/cvo/pkg/node/evict"
 	"github.com/cluster-version/cvo/pkg/node/generate"
 	"github.com/cluster-version/cvo/pkg/node/kubelet"
@@ -142,8 +143,9 @@ func TestControllersWaitForTheCacheOfANewLeader(t *testing.T) {
 	caughtUp, err := cluster.NewCatchUp(lateManager{mgr, cache})
 	require.NoError(t, err)
 	recorder := record.NewFakeRecorder(100)
-	require.NoError(t, update.Add(t.Context(), mgr, caughtUp, clock.RealClock{}, recorder, update.Options{Release: "1.0.0"}))
-	require.NoError(t, evict.Add(t.Context(), mgr, caughtUp, clock.RealClock{}, recorder, evict.Options{}))
+	guard := controlplane.New(mgr.GetClient(), mgr.GetAPIReader(), cfg, clock.RealClock{})
+	require.NoError(t, update.Add(t.Context(), mgr, caughtUp, guard, clock.RealClock{}, recorder, update.Options{Release: "1.0.0"}))
+	require.NoError(t, evict.Add(t.Context(), mgr, caughtUp, guard, clock.RealClock{}, recorder, evict.Options{}))
 	require.NoError(t, generate.Add(mgr, caughtUp, clock.RealClock{}, "1.0.0", kubelet.Options{}))
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup

@@ -38,10 +38,12 @@ there, which gives the node another config. If a config could not be applied at 
 delays of up to an hour, and this command ends the delay.
 
 If a file of the config has changed on a node, the node is degraded until its content is restored. This command restores it as an
-update would: with a drain and a reboot, unless a node disruption policy for the file spares them.
+update would: with a drain and a reboot, unless a node disruption policy for the file spares them. If that fails, the node tries
+again by itself. The command waits for no slot: it fails while maxUnavailable other nodes of the pool are not ready or are being
+updated.
 
 The command writes annotation ` + api.NodeRetryAnnotation + ` of the Node. Each run requests one attempt: if that fails, too,
-run the command again. The node kept its slot of maxUnavailable, so it is drained at once, also in a paused pool and outside the
+run the command again. A node that failed kept its slot of maxUnavailable, so it is drained at once, also in a paused pool and outside the
 windows of a NodeRolloutPolicy. The command lists MachineConfigPools and Nodes.
 
 Exit codes: 0 requested; 1 failure, or the node is not degraded; 2 invalid command line.`,

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,9 +26,10 @@ import (
 	"github.com/cluster-version/cvo/pkg/kube/watch"
 )
 
-// nodes is a client of Nodes. It has their versions by name.
+// nodes is a client of Nodes. It has their versions by name. The lock orders the accesses: the virtual time of a test does not.
 type nodes struct {
 	client.Client
+	mutex    sync.Mutex
 	versions map[string]string
 	// lists and lookups count requests for all Nodes, and for one by name. refused is the error of the next list.
 	lists, lookups int
@@ -36,6 +39,8 @@ type nodes struct {
 func (n *nodes) Scheme() *runtime.Scheme { return scheme.Scheme }
 
 func (n *nodes) List(_ context.Context, list client.ObjectList, options ...client.ListOption) error {
+	n.mutex.Lock()
+	defer n.mutex.Unlock()
 	var o client.ListOptions
 	o.ApplyOptions(options)
 	only := ""
@@ -63,6 +68,19 @@ func (n *nodes) List(_ context.Context, list client.ObjectList, options ...clien
 		}
 	}
 	return nil
+}
+
+func (n *nodes) set(versions map[string]string) {
+	n.mutex.Lock()
+	defer n.mutex.Unlock()
+	n.versions = versions
+}
+
+// counts returns the numbers of requests.
+func (n *nodes) counts() (lists, lookups int) {
+	n.mutex.Lock()
+	defer n.mutex.Unlock()
+	return n.lists, n.lookups
 }
 
 // Get is refused: the controllers may list and watch some kinds, and not get them.
@@ -94,44 +112,46 @@ func TestNewLeaderWaitsForItsCache(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server, cache := &nodes{versions: map[string]string{"a": "5", "b": "7"}, refused: errors.New("busy")}, &nodes{versions: map[string]string{"a": "1"}}
-				var lines []string
-				ctx, stop := context.WithCancel(logr.NewContext(t.Context(), funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{})))
+				var lines, requests atomic.Int32
+				ctx, stop := context.WithCancel(logr.NewContext(t.Context(), funcr.New(func(string, string) { lines.Add(1) }, funcr.Options{})))
 				defer stop()
 				c := watch.NewCatchUp(cache, server, &corev1.NodeList{})
-				requests := 0
 				r := c.Delay(reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
-					requests++
+					requests.Add(1)
 					return reconcile.Result{}, nil
 				}))
 				go func() { assert.NoError(t, c.Start(ctx)) }()
 				go func() { _, _ = r.Reconcile(ctx, reconcile.Request{}) }()
 				time.Sleep(time.Minute)
 				synctest.Wait()
-				require.Equal(t, 2, server.lists, "one was refused")
-				require.Zero(t, requests)
+				lists, _ := server.counts()
+				require.Equal(t, 2, lists, "one was refused")
+				require.Zero(t, requests.Load())
 
-				cache.versions = tt.cached
+				cache.set(tt.cached)
 				if tt.server != nil {
-					server.versions = tt.server
+					server.set(tt.server)
 				}
 				time.Sleep(time.Minute)
 				synctest.Wait()
-				assert.Equal(t, !tt.isLate, requests == 1)
-				assert.Equal(t, tt.looksUp, server.lookups > 0)
-				assert.Equal(t, 2, server.lists)
-				assert.Len(t, lines, 2, "one for the error, one for the wait")
+				assert.Equal(t, !tt.isLate, requests.Load() == 1)
+				lists, lookups := server.counts()
+				assert.Equal(t, tt.looksUp, lookups > 0)
+				assert.Equal(t, 2, lists)
+				assert.EqualValues(t, 2, lines.Load(), "one for the error, one for the wait")
 
-				reads := cache.lists
+				before, _ := cache.counts()
 				if tt.isLate {
-					cache.versions = map[string]string{"a": "12", "b": "12"}
+					cache.set(map[string]string{"a": "12", "b": "12"})
 				}
 				time.Sleep(time.Minute)
 				synctest.Wait()
-				require.Equal(t, 1, requests)
-				assert.Equal(t, tt.isLate, cache.lists > reads)
+				require.EqualValues(t, 1, requests.Load())
+				reads, _ := cache.counts()
+				assert.Equal(t, tt.isLate, reads > before)
 				_, err := r.Reconcile(ctx, reconcile.Request{})
 				require.NoError(t, err)
-				assert.Equal(t, 2, requests)
+				assert.EqualValues(t, 2, requests.Load())
 			})
 		})
 	}

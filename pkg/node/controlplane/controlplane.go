@@ -42,7 +42,11 @@ type Guard struct {
 	clock  clock.PassiveClock
 
 	mutex sync.Mutex
-	// node is the node of the last check of API servers, why is the reason why it must not start, and until is the end of the check's validity.
+	last  check
+}
+
+// check is a check of API servers: the node for which they were asked, why it must not leave, and the end of the check's validity.
+type check struct {
 	node, why string
 	until     time.Time
 }
@@ -63,19 +67,23 @@ func (g *Guard) Refusal(ctx context.Context, n *corev1.Node, nodes []*corev1.Nod
 		return why, 0
 	}
 	g.mutex.Lock()
-	defer g.mutex.Unlock()
-	if g.node != n.Name || !g.clock.Now().Before(g.until) {
-		g.node, g.why = n.Name, g.checkServers(ctx, n, nodes)
+	last := g.last
+	g.mutex.Unlock()
+	if last.node != n.Name || !g.clock.Now().Before(last.until) {
+		last = check{node: n.Name, why: g.checkServers(ctx, n, nodes)}
 		age := guardAge
-		if g.why == "" {
+		if last.why == "" {
 			age = readyAge
 		}
-		g.until = g.clock.Now().Add(age)
+		last.until = g.clock.Now().Add(age)
+		g.mutex.Lock()
+		g.last = last
+		g.mutex.Unlock()
 	}
-	if g.why == "" {
+	if last.why == "" {
 		return "", 0
 	}
-	return g.why, g.until.Sub(g.clock.Now())
+	return last.why, last.until.Sub(g.clock.Now())
 }
 
 // checkServers returns why the API would not survive the loss of a node, and empty if it would. A server on another node must be ready. The only

@@ -23,6 +23,8 @@ const attemptsRecord = "attempts"
 type attempts struct {
 	// Config is the name of the config; empty if the host has its desired config, or none has failed.
 	Config string `json:"config,omitempty"`
+	// Replaces reports whether an administrator has requested the attempts. Then they also replace what differs on the host.
+	Replaces bool `json:"replaces,omitempty"`
 	// State and Reason are what the Node shows about it until the next attempt.
 	State  string `json:"state,omitempty"`
 	Reason string `json:"reason,omitempty"`
@@ -66,6 +68,7 @@ func (d *Daemon) fail(ctx context.Context, name, state, reason string) {
 	a := attempts{Config: name, State: state, Reason: excerpt(reason), Times: 1, Last: d.clock.Now().UTC(), Retried: d.attempts.Retried}
 	if d.attempts.Config == name {
 		a.Times += d.attempts.Times
+		a.Replaces = d.attempts.Replaces
 	}
 	d.save(ctx, a)
 }

@@ -126,9 +126,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 			case <-changes.C():
 			case <-due:
 			case <-d.drift.changed:
-				d.drift.unwatch()
-				due = d.clock.After(driftDelay)
-				continue
+				d.drift.expire(d.clock.Now())
 			}
 			var seen state
 			changes.Locked(func() { seen = latest })
@@ -159,6 +157,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 			written, after, err := d.step(ctx, seen.node.Object)
 			if errors.Is(err, machine.ErrRebooting) {
 				err, reportAgain = nil, report() // there may be no later step in this boot
+				d.drift.unwatch()                // what the change has written needs none
 			}
 			if written != nil {
 				changes.Record(func() { latest.node.Wrote(seen.node, written) })
@@ -226,16 +225,22 @@ func (d *Daemon) step(ctx context.Context, n *corev1.Node) (written *corev1.Node
 		rolledBack = host.RolledBack{}
 	}
 	isCurrent := desired == "" || desired == current.Name
-	if isCurrent && (isRequested || d.attempts.Config != "") {
+	if isCurrent && (isRequested || d.attempts.Config != "" || rolledBack.Config != "") {
 		d.compare(ctx, state)
 	}
 	next := d.attempts
 	if isRequested {
-		next = attempts{Retried: retryID(n), Config: desired}
+		next = attempts{Retried: retryID(n), Config: desired, Replaces: true}
 		logr.FromContextOrDiscard(ctx).Info("retrying on request", "config", desired)
 	}
 	if isCurrent && d.drift.reason == "" {
 		next = attempts{Retried: next.Retried}
+		if rolledBack.Config != "" { // of an attempt to restore the content
+			if err := d.host.ForgetRollBack(); err != nil {
+				return nil, 0, err
+			}
+			rolledBack = host.RolledBack{}
+		}
 	}
 	d.save(ctx, next)
 	switch {
@@ -272,6 +277,9 @@ func (d *Daemon) endPending(ctx context.Context, n *corev1.Node, desired string)
 	case errors.Is(err, host.ErrBusy):
 		return state, false, nil, 0, err
 	case err != nil:
+		if state.Change.To.Name == desired {
+			d.fail(ctx, desired, api.NodeDegraded, err.Error())
+		}
 		written, err := d.degrade(ctx, n, err.Error())
 		return state, false, written, requestRetry.Max, err
 	}
@@ -355,11 +363,11 @@ func (d *Daemon) update(ctx context.Context, n *corev1.Node, current host.Config
 	case errors.Is(err, errNotStaged), errors.Is(err, errUnsupported):
 		return d.giveUp(ctx, n, desired, err)
 	case err != nil:
-		return d.refuse(ctx, n, desired, err, isRequested)
+		return d.refuse(ctx, n, desired, err)
 	}
 	decision, err := d.decide(ctx, current, desired, content)
 	if reason, ok := errors.AsType[obstacle](err); ok {
-		return d.refuse(ctx, n, desired, reason, isRequested)
+		return d.refuse(ctx, n, desired, reason)
 	}
 	if err != nil {
 		return nil, 0, err
@@ -389,10 +397,10 @@ func (d *Daemon) update(ctx context.Context, n *corev1.Node, current host.Config
 	return d.settle(ctx, n, state)
 }
 
-// refuse reports why the node keeps its current config for now. If the node is drained, that counts as a failed attempt: the cordon is lifted next, and
-// another drain waits.
-func (d *Daemon) refuse(ctx context.Context, n *corev1.Node, desired string, reason error, isDrained bool) (written *corev1.Node, after time.Duration, err error) {
-	if isDrained {
+// refuse reports why the node keeps its current config for now. If a drain is requested, for this config or a former target, that counts as a failed
+// attempt: the cordon is lifted next, and another drain waits.
+func (d *Daemon) refuse(ctx context.Context, n *corev1.Node, desired string, reason error) (written *corev1.Node, after time.Duration, err error) {
+	if drain.IsRequested(n) {
 		return d.giveUp(ctx, n, desired, reason)
 	}
 	written, err = d.degrade(ctx, n, reason.Error())
@@ -417,7 +425,7 @@ type obstacle string
 func (o obstacle) Error() string { return string(o) }
 
 // decide compares the host before an update, and returns what the policies require. They require nothing of a host without a config that already
-// has the new content. If the desired config is the current one, they decide about what differs. An error may be an obstacle.
+// has the new content. An error may be an obstacle. If an administrator requested that, what differs is no obstacle: they decide about that, too.
 func (d *Daemon) decide(ctx context.Context, current host.Config, desired string, content config.Content) (decision disruption.Decision, err error) {
 	own, err := d.host.Content(current)
 	if err != nil {
@@ -433,10 +441,10 @@ func (d *Daemon) decide(ctx context.Context, current host.Config, desired string
 		return decision, obstacle(err.Error())
 	case current.Name == "" && len(found) == 0 && !d.machine.ChangesBoot(own, content):
 		return decision, nil
-	case current.Name == desired:
+	case d.attempts.Config == desired && d.attempts.Replaces:
 		own = host.Without(own, found)
 	case current.Name != "" && len(found) > 0:
-		return decision, obstacle(difference(current.Name, found))
+		return decision, obstacle(fmt.Sprintf("%s, or run 'cvo nodes retry %s'", difference(current.Name, found), d.node))
 	}
 	policies, err := disruption.ForHost(d.policies, func(a disruption.Action) (bool, error) { return d.machine.Accepts(ctx, a) })
 	if err != nil {
@@ -468,7 +476,8 @@ func (d *Daemon) confirm(ctx context.Context, name string) error {
 	if err == nil {
 		logr.FromContextOrDiscard(ctx).Info("config applied", "config", name, "paths", pathsOf(change))
 		d.save(ctx, attempts{Retried: d.attempts.Retried})
-		d.drift.unwatch() // the comparison is that of before
+		d.drift.unwatch()
+		d.drift = drift{} // it is that of before
 	}
 	return err
 }

@@ -9,15 +9,16 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/cluster-version/cvo/internal/backoff"
 	"github.com/cluster-version/cvo/pkg/node/host"
 )
 
-const (
-	// driftDelay is the time from a change of a file to the comparison, so that a program can complete what it writes.
-	driftDelay = time.Second
-	// driftInterval is the time between comparisons if the files cannot be watched.
-	driftInterval = time.Minute
-)
+// driftDelay is the delay from a change of a file to the comparison, so that a program can complete what it writes. It grows with each change soon after
+// a comparison, because a program may write the file all the time.
+var driftDelay = backoff.Doubling{First: time.Second, Max: time.Minute}
+
+// driftInterval is the time between comparisons if the files cannot be watched, and after which a change does not prolong driftDelay.
+const driftInterval = time.Minute
 
 // drift is the result of the last comparison of the host with its current config.
 type drift struct {
@@ -27,6 +28,19 @@ type drift struct {
 	// changed is closed as soon as the result may be wrong. It is nil without a watch.
 	changed <-chan struct{}
 	stop    func()
+	// at is the time of the comparison, changes the number of changes that came soon after one, and due the time of the next one after a change.
+	at, due time.Time
+	changes int
+}
+
+// expire ends the result after a change at a time.
+func (d *drift) expire(now time.Time) {
+	d.unwatch()
+	if now.Sub(d.at) >= driftInterval {
+		d.changes = 0
+	}
+	d.changes++
+	d.due = now.Add(driftDelay.After(d.changes))
 }
 
 func (d *drift) unwatch() {
@@ -42,9 +56,13 @@ func (d *Daemon) compare(ctx context.Context, s host.State) (after time.Duration
 	if d.drift.config == s.Current.Name && (d.drift.changed != nil || s.Current.Name == "") {
 		return 0
 	}
+	now := d.clock.Now()
+	if wait := d.drift.due.Sub(now); wait > 0 && d.drift.config == s.Current.Name {
+		return wait
+	}
 	d.drift.unwatch()
 	before := d.drift
-	d.drift = drift{config: s.Current.Name}
+	d.drift = drift{config: s.Current.Name, at: now, changes: before.changes}
 	if s.Current.Name == "" {
 		return 0
 	}

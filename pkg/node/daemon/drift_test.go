@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/config"
@@ -53,8 +54,7 @@ func TestDriftDegradesTheNode(t *testing.T) {
 			file := m.Root + "/etc/motd"
 			require.NoError(t, os.WriteFile(file+".new", nil, 0o644))
 			require.NoError(t, tt.change(file))
-			<-d.drift.changed
-			d.drift.unwatch()
+			awaitChange(t, d)
 			n = step(n)
 			if tt.want == "" {
 				assert.Equal(t, api.NodeDone, n.Annotations[api.NodeStateAnnotation])
@@ -69,7 +69,9 @@ func TestDriftDegradesTheNode(t *testing.T) {
 
 			// A step without a change does not read the files again, and a new process finds the difference.
 			s.written = false
+			watch := d.drift.changed
 			step(n)
+			assert.Equal(t, watch, d.drift.changed)
 			assert.False(t, s.written)
 			d.drift.unwatch()
 			d = process(t, s, m)
@@ -78,8 +80,7 @@ func TestDriftDegradesTheNode(t *testing.T) {
 
 			require.NoError(t, os.RemoveAll(file))
 			require.NoError(t, os.WriteFile(file, []byte("hello"), 0o644))
-			<-d.drift.changed
-			d.drift.unwatch()
+			awaitChange(t, d)
 			n = step(n)
 			assert.Equal(t, api.NodeDone, n.Annotations[api.NodeStateAnnotation])
 			assert.Empty(t, n.Annotations[api.NodeReasonAnnotation])
@@ -109,8 +110,7 @@ func TestRetryRestoresTheContent(t *testing.T) {
 	assert.Equal(t, api.NodeDone, n.Annotations[api.NodeStateAnnotation])
 	file := m.Root + "/etc/motd"
 	require.NoError(t, os.WriteFile(file, []byte("bye"), 0o600))
-	<-d.drift.changed
-	d.drift.unwatch()
+	awaitChange(t, d)
 	for range 2 {
 		require.NoError(t, step())
 		require.Equal(t, api.NodeDegraded, n.Annotations[api.NodeStateAnnotation])
@@ -142,8 +142,7 @@ func TestRetryRestoresTheContent(t *testing.T) {
 	// A policy for the file spares that.
 	d.policies.Files = []operatorv1.NodeDisruptionPolicySpecFile{{Path: "/etc/motd", Actions: []operatorv1.NodeDisruptionPolicySpecAction{{Type: operatorv1.NoneSpecAction}}}}
 	require.NoError(t, os.Remove(file))
-	<-d.drift.changed
-	d.drift.unwatch()
+	awaitChange(t, d)
 	n.Annotations[api.NodeRetryAnnotation] = config + " 3"
 	require.NoError(t, step())
 	assert.Equal(t, api.NodeDone, n.Annotations[api.NodeStateAnnotation])
@@ -171,12 +170,130 @@ func TestContentThatCannotBeRestoredIsTriedAgain(t *testing.T) {
 
 	require.NoError(t, os.RemoveAll(file))
 	require.NoError(t, os.WriteFile(file, []byte("hello"), 0o644))
-	<-d.drift.changed
-	d.drift.unwatch()
+	awaitChange(t, d)
 	n, _, err = d.step(t.Context(), n)
 	require.NoError(t, err)
 	assert.Equal(t, api.NodeDone, n.Annotations[api.NodeStateAnnotation])
 	assert.Empty(t, d.attempts.Config)
+	d.drift.unwatch()
+}
+
+// awaitChange waits for the event of a change, and makes the next comparison due.
+func awaitChange(t *testing.T, d *Daemon) {
+	t.Helper()
+	require.NotNil(t, d.drift.changed)
+	<-d.drift.changed
+	d.drift.unwatch()
+}
+
+// TestChangesSoonAfterAComparisonDelayTheNext has a program that writes a file all the time, and stops.
+func TestChangesSoonAfterAComparisonDelayTheNext(t *testing.T) {
+	s, m, config := currentMachine(t)
+	d := process(t, s, m)
+	clk := clocktesting.NewFakeClock(time.Now())
+	d.clock = clk
+	n := newNode(map[string]string{api.DesiredConfigAnnotation: config})
+	var waits []time.Duration
+	for range 9 {
+		written, after, err := d.step(t.Context(), n)
+		require.NoError(t, err)
+		require.Zero(t, after)
+		if written != nil {
+			n = written
+		}
+		require.NoError(t, os.WriteFile(m.Root+"/etc/motd", []byte("hello"), 0o644))
+		<-d.drift.changed
+		d.drift.expire(clk.Now())
+		_, after, err = d.step(t.Context(), n)
+		require.NoError(t, err)
+		assert.Nil(t, d.drift.changed, "it compares later")
+		waits = append(waits, after)
+		clk.Step(after)
+	}
+	assert.Equal(t, []time.Duration{1 * time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 32 * time.Second, time.Minute, time.Minute, time.Minute}, waits)
+	_, _, err := d.step(t.Context(), n)
+	require.NoError(t, err)
+	clk.Step(driftInterval)
+	d.drift.expire(clk.Now())
+	_, after, err := d.step(t.Context(), n)
+	require.NoError(t, err)
+	assert.Equal(t, time.Second, after)
+}
+
+// TestNewTargetEndsARepair changes the target when the node is drained to restore a file.
+func TestNewTargetEndsARepair(t *testing.T) {
+	s, m, former := currentMachine(t)
+	d := process(t, s, m)
+	require.NoError(t, os.Remove(m.Root+"/etc/motd"))
+	n := newNode(map[string]string{api.DesiredConfigAnnotation: former, api.NodeRetryAnnotation: former + " 1"})
+	step := func() error {
+		t.Helper()
+		written, _, err := d.step(t.Context(), n)
+		if written != nil {
+			n = written
+		}
+		return err
+	}
+	require.NoError(t, step())
+	require.Equal(t, "drain-"+former, n.Annotations[api.DesiredDrainAnnotation])
+	n.Annotations[api.AppliedDrainAnnotation] = "drain-" + former
+
+	s.spec.Config.Raw = []byte(`{"ignition":{"version":"3.5.0"},"storage":{"files":[{"path":"/etc/issue","contents":{"source":"data:,new"}}]}}`)
+	mc, err := config.Render("worker", []*mcfgv1.MachineConfig{{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: s.spec}}, "")
+	require.NoError(t, err)
+	s.spec = mc.Spec
+	n.Annotations[api.DesiredConfigAnnotation] = mc.Name
+	require.NoError(t, step())
+	assert.Equal(t, api.NodeDegraded, n.Annotations[api.NodeStateAnnotation])
+	assert.Contains(t, n.Annotations[api.NodeReasonAnnotation], "/etc/motd: missing")
+	require.NoError(t, step())
+	assert.Equal(t, "uncordon-"+former, n.Annotations[api.DesiredDrainAnnotation], "it must not stay cordoned")
+	n.Annotations[api.AppliedDrainAnnotation] = n.Annotations[api.DesiredDrainAnnotation]
+
+	// At the request of an administrator, the update replaces what differs.
+	n.Annotations[api.NodeRetryAnnotation] = mc.Name + " 2"
+	require.NoError(t, step())
+	require.Equal(t, "drain-"+mc.Name, n.Annotations[api.DesiredDrainAnnotation])
+	n.Annotations[api.AppliedDrainAnnotation] = n.Annotations[api.DesiredDrainAnnotation]
+	require.ErrorIs(t, step(), machine.ErrRebooting)
+	m.Boot()
+	require.NoError(t, step())
+	assert.FileExists(t, m.Root+"/etc/issue")
+	state, err := d.host.State()
+	require.NoError(t, err)
+	assert.Equal(t, mc.Name, state.Current.Name)
+}
+
+// TestRepairThatIsRolledBackEndsWithTheDifference restores the file by hand after the guard has undone the repair.
+func TestRepairThatIsRolledBackEndsWithTheDifference(t *testing.T) {
+	s, m, config := currentMachine(t)
+	d := process(t, s, m)
+	require.NoError(t, os.Remove(m.Root+"/etc/motd"))
+	n := newNode(map[string]string{
+		api.DesiredConfigAnnotation: config, api.NodeRetryAnnotation: config + " 1",
+		api.DesiredDrainAnnotation: "drain-" + config, api.AppliedDrainAnnotation: "drain-" + config,
+	})
+	_, _, err := d.step(t.Context(), n)
+	require.ErrorIs(t, err, machine.ErrRebooting)
+	change, _, err := d.host.Pending()
+	require.NoError(t, err)
+	require.NoError(t, d.host.RollBack(change, "a check failed: kubelet"))
+	n, _, err = d.step(t.Context(), n)
+	require.NoError(t, err)
+	assert.Contains(t, n.Annotations[api.NodeReasonAnnotation], "a check failed: kubelet")
+	assert.Equal(t, []string{"reboot"}, m.Calls)
+
+	require.NoError(t, os.WriteFile(m.Root+"/etc/motd", []byte("hello"), 0o644))
+	d.drift.unwatch()
+	for range 2 {
+		written, _, err := d.step(t.Context(), n)
+		require.NoError(t, err)
+		if written != nil {
+			n = written
+		}
+		n.Annotations[api.AppliedDrainAnnotation] = n.Annotations[api.DesiredDrainAnnotation]
+	}
+	assert.Equal(t, api.NodeDone, n.Annotations[api.NodeStateAnnotation])
 	d.drift.unwatch()
 }
 

@@ -39,11 +39,11 @@ func (d *Daemon) leave(ctx context.Context, n *corev1.Node) (written *corev1.Nod
 			written, err := d.degrade(ctx, n, fmt.Sprintf("releasing the node: %v", err))
 			return written, requestRetry.Max, err
 		}
-		d.attempts = attempts{} // it was in that folder
-		d.drift.unwatch()
-		d.drift = drift{}
 		logr.FromContextOrDiscard(ctx).Info("node released", "config", state.Current.Name)
 	}
+	d.attempts = attempts{} // it was in that folder
+	d.drift.unwatch()
+	d.drift = drift{}
 	written, err = d.annotate(ctx, n, map[string]string{
 		api.CurrentConfigAnnotation: "", api.NodeStateAnnotation: api.NodeReleased, api.NodeReasonAnnotation: "",
 	})

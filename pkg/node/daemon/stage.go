@@ -95,13 +95,14 @@ func (d *Daemon) load(ctx context.Context, name string) (config.Content, error) 
 	return content, nil
 }
 
-// staged returns the content of a config that is staged. The name of the config has a hash of its content, so the content never changes.
+// staged returns the content of a config that is staged, or that is current. The name of the config has a hash of its content, so the content never
+// changes.
 func (d *Daemon) staged(name string) (content config.Content, isStaged bool) {
-	staged, err := d.host.Staged()
-	if err != nil || staged.Name != name {
+	found, err := d.host.Find(name)
+	if err != nil || found == (host.Config{}) {
 		return content, false
 	}
-	content, err = d.host.Content(staged)
+	content, err = d.host.Content(found)
 	return content, err == nil
 }
 

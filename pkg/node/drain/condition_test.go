@@ -46,6 +46,10 @@ func TestConditionsFollowAnUpdate(t *testing.T) {
 		{"desiredDrain=uncordon-a lastAppliedDrain=uncordon-a", "", "MaintenancePlanned/Targeted"},
 		{"state=Degraded", "", "MaintenancePlanned/Degraded"},
 		{"currentConfig=b state=Done", "", ""},
+		{"state=Degraded", "", ""}, // the host differs
+		{"state=Working desiredDrain=drain-b", "", "DrainInProgress/Draining"},
+		{"state=Degraded desiredDrain=uncordon-b", "", "MaintenanceInProgress/Degraded"},
+		{"lastAppliedDrain=uncordon-b", "", ""},
 	} {
 		for field := range strings.FieldsSeq(step.write) {
 			key, value, _ := strings.Cut(field, "=")

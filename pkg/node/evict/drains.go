@@ -223,7 +223,7 @@ func (r *drains) uncordon(ctx context.Context, n *corev1.Node, wanted string) (*
 // begun continues. That of a control-plane node begins only while the control plane survives its loss: the controller's consent to the update may be
 // old, because a daemon tries again by itself.
 func (r *drains) drain(ctx context.Context, n *corev1.Node, wanted string) (*corev1.Node, progress, error) {
-	if _, begun := n.Annotations[api.CordonAnnotation]; !begun && pool.IsControlPlaneNode(n) {
+	if pool.IsControlPlaneNode(n) && !r.hasBegun(n) {
 		nodes, err := r.nodes(ctx)
 		if err != nil {
 			return n, progress{}, err
@@ -263,6 +263,16 @@ func (r *drains) drain(ctx context.Context, n *corev1.Node, wanted string) (*cor
 		logr.FromContextOrDiscard(ctx).Info("node drained", "node", n.Name)
 	}
 	return n, p, err
+}
+
+// hasBegun reports whether the drain of a node has begun: it has our cordon, or evictions if the cordon is another client's.
+func (r *drains) hasBegun(n *corev1.Node) bool {
+	if _, ours := n.Annotations[api.CordonAnnotation]; ours {
+		return true
+	}
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	return len(r.requested[n.Name]) > 0
 }
 
 // evict requests the eviction of each pod that must leave the node.

@@ -243,6 +243,13 @@ func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
+// names returns the names of the pods whose eviction was requested. Its lock orders the accesses: the virtual time of a test does not.
+func (a *answers) names() []string {
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	return slices.Clone(a.requested)
+}
+
 // queue returns a queue that sends its evictions to the connection.
 func (a *answers) queue(t *testing.T, isControlPlane bool, clk clock.PassiveClock, p *pace) *drains {
 	core, err := corev1client.NewForConfig(&rest.Config{Host: "http://server", Transport: a, QPS: -1})
@@ -361,14 +368,14 @@ func TestControlPlaneGetsTheNextEviction(t *testing.T) {
 		}
 		evict(true, "control-plane")
 		evict(true, "control-plane")
-		require.Equal(t, []string{"worker"}, server.requested)
+		require.Equal(t, []string{"worker"}, server.names())
 
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
-		assert.Equal(t, []string{"worker", "control-plane", "control-plane", "worker"}, server.requested)
+		assert.Equal(t, []string{"worker", "control-plane", "control-plane", "worker"}, server.names())
 		time.Sleep(drainWorkers * time.Second)
 		synctest.Wait()
-		assert.Len(t, server.requested, drainWorkers+2)
+		assert.Len(t, server.names(), drainWorkers+2)
 	})
 }
 
@@ -387,7 +394,7 @@ func TestEvictionsEndWithTheProcess(t *testing.T) {
 		}
 		cancel()
 		synctest.Wait()
-		assert.Empty(t, server.requested)
+		assert.Empty(t, server.names())
 	})
 }
 

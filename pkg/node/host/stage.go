@@ -22,6 +22,19 @@ func (h *Host) Staged() (Config, error) {
 	return staged, err
 }
 
+// Find returns the config with a name whose content is on disk: the staged or the current one. It is the zero value if neither has the name.
+func (h *Host) Find(name string) (Config, error) {
+	staged, err := h.Staged()
+	if err != nil || staged.Name == name {
+		return staged, err
+	}
+	s, err := h.load()
+	if err != nil || s.Current.Name != name {
+		return Config{}, err
+	}
+	return s.Current, nil
+}
+
 // Stage puts the content of a config on disk below the host's own folder, and replaces the config that was staged before. It writes nothing else to
 // the host. It fails if the file systems have not enough space or inodes for the change from the host's entries to the content. An obstacle to
 // this change, such as a folder in a file's place, is an error of Apply only.

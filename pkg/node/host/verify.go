@@ -70,7 +70,8 @@ func Without(content config.Content, drifts []Drift) config.Content {
 	return content
 }
 
-// Watch watches the paths that the current config manages, see tree.Watch. What enables a disabled unit is not among them.
+// Watch watches the paths that the current config manages, see tree.Watch. Links that enable a disabled unit or mask an unmasked one are not among them
+// before they exist.
 func (h *Host) Watch(s State) (changed <-chan struct{}, stop func(), err error) {
 	return h.tree.Watch(slices.Collect(maps.Keys(s.Originals)))
 }

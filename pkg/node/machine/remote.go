@@ -18,7 +18,7 @@ import (
 type Request struct {
 	// Verb is the method of Machine to call.
 	Verb Verb `json:"verb"`
-	// Config is the name of the staged config to apply, or of the config to confirm.
+	// Config is the name of the staged or current config to apply, or of the config to confirm.
 	Config string `json:"config,omitempty"`
 	// Actions are those of Apply.
 	Actions []disruption.Action `json:"actions,omitempty"`
@@ -98,14 +98,14 @@ func (m *Machine) serve(ctx context.Context, encoded string) error {
 	}
 	switch r.Verb {
 	case VerbApply:
-		staged, err := m.host.Staged()
+		found, err := m.host.Find(r.Config)
 		if err != nil {
 			return err
 		}
-		if staged.Name != r.Config {
-			return fmt.Errorf("applying %s: %s is staged", r.Config, staged.Name)
+		if found == (host.Config{}) {
+			return fmt.Errorf("applying %s: it is neither staged nor current", r.Config)
 		}
-		content, err := m.host.Content(staged)
+		content, err := m.host.Content(found)
 		if err != nil {
 			return err
 		}

@@ -232,7 +232,7 @@ func TestOnlyTheStagedConfigIsApplied(t *testing.T) {
 	r := &runner{testMachine: play(t)}
 	m, h := r.remote()
 	require.NoError(t, h.Stage("other", content))
-	require.EqualError(t, m.Apply(t.Context(), "new", content, nil), "applying new: other is staged")
+	require.EqualError(t, m.Apply(t.Context(), "new", content, nil), "applying new: it is neither staged nor current")
 	machine, _ := r.open(tree.Options{})
 	require.NoError(t, machine.Serve(t.Context(), "no JSON"))
 	var result struct{ Error string }

@@ -23,7 +23,7 @@ func IsEtcd(pod metav1.Object) bool {
 
 // EtcdRefusal returns why etcd must not lose its member on a node now, as a sentence without subject and period; empty if it may. members are the
 // pods of etcd, and nodes are those of the cluster: the only control-plane node may always start. Budgets that select such pods decide. Without
-// one, the members on all other nodes must be ready. The kubelet runs the pods from files, so no drain evicts them, and Plan does not count them.
+// one, the members on all other nodes must be ready. A budget does not protect a member that is down already. The kubelet runs the pods from files, so no drain evicts them, and Plan does not count them.
 func EtcdRefusal(n *corev1.Node, nodes []*corev1.Node, members []corev1.Pod, budgets []policyv1.PodDisruptionBudget) string {
 	if pool.IsOnlyControlPlaneNode(n, nodes) {
 		return ""
@@ -39,7 +39,10 @@ func EtcdRefusal(n *corev1.Node, nodes []*corev1.Node, members []corev1.Pod, bud
 		isGuarded = true
 		b := budget{name: types.NamespacedName{Namespace: budgets[i].Namespace, Name: budgets[i].Name}}
 		b.set(&budgets[i])
-		if b.allowed <= 0 {
+		isDown := slices.ContainsFunc(members, func(pod corev1.Pod) bool {
+			return pod.Spec.NodeName == n.Name && pod.Namespace == budgets[i].Namespace && selector.Matches(labels.Set(pod.Labels)) && !isReady(&pod)
+		})
+		if b.allowed <= 0 && !(isDown && b.healthy >= b.desired) { // a member that is down does not count as healthy, and the update may repair it
 			return zeroBudget(b.name, b.healthy, b.desired)
 		}
 	}

@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -25,6 +26,8 @@ func TestEtcdKeepsItsOtherMembers(t *testing.T) {
 		{name: "it requires the member of an arbiter beside one master", nodes: "m0:etcd a0:etcd!", want: "waits for the etcd member on node a0: pod shop/etcd-a0-0 is not ready"},
 		{name: "it obeys a budget of etcd", nodes: "m0:etcd m1:etcd m2:etcd!", budgets: "etcd:3/2/2", want: zero},
 		{name: "it leaves the decision to a budget of etcd", nodes: "m0:etcd m1:etcd m2:etcd!", budgets: "etcd:3/2/1"},
+		{name: "a budget does not protect a member that is down", nodes: "m0:etcd! m1:etcd m2:etcd", budgets: "etcd:3/2/2"},
+		{name: "it obeys a budget that is violated", nodes: "m0:etcd! m1:etcd m2:etcd!", budgets: "etcd:3/1/2", want: strings.Replace(zero, "2 pods are", "1 pods are", 1)},
 		{name: "it ignores other budgets", nodes: "m0:etcd m1:etcd", budgets: "web:3/2/2"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -123,8 +123,14 @@ func IsUnavailable(n *corev1.Node) bool {
 
 // HoldsSlot reports whether the node is unavailable and its update has begun and not ended.
 func HoldsSlot(n *corev1.Node) bool {
-	return n.Annotations[api.DesiredConfigAnnotation] != "" && !IsDone(n) && IsUnavailable(n)
+	return n.Annotations[api.DesiredConfigAnnotation] != "" && !IsDone(n) && IsUnavailable(n) && !Differs(n)
 }
+
+// Differs reports whether the host of the node differs from the config that it has.
+func Differs(n *corev1.Node) bool { return isSettled(n) && IsDegraded(n) }
+
+// IsBusy reports whether pods cannot start on the node, or soon cannot: it is not ready, or its update is in progress.
+func IsBusy(n *corev1.Node) bool { return !IsReady(n) || HoldsSlot(n) }
 
 // IsDraining reports whether the node's update has begun and the drain that it needs is not complete. The daemon requests the drain after the
 // update has begun.
@@ -136,7 +142,7 @@ func IsDraining(n *corev1.Node) bool {
 	case drain.Before(config):
 		return HoldsSlot(n) && !drain.IsAnswered(n)
 	default:
-		return HoldsSlot(n) && !isSettled(n)
+		return HoldsSlot(n) && !isSettled(n) // it may have had its first config without a drain
 	}
 }
 

@@ -35,6 +35,27 @@ func TestRetryRestoresTheContentOfTheNodesConfig(t *testing.T) {
 	}
 }
 
+// TestNodesThatDifferAreRestoredWithinMaxUnavailable has nodes that all differ. Only those that are being restored use a slot.
+func TestNodesThatDifferAreRestoredWithinMaxUnavailable(t *testing.T) {
+	differs := func(name string) *corev1.Node {
+		return newNode(name, "currentConfig", target, "desiredConfig", target, "state", api.NodeDegraded)
+	}
+	working := newNode("working", "currentConfig", target, "desiredConfig", target, "state", api.NodeWorking)
+	c := nodes.Cluster{At: now, Pools: []*mcfgv1.MachineConfigPool{newPool("worker")}, Nodes: []*corev1.Node{differs("a"), differs("b"), working}}
+	_, err := nodes.NewRetry(c, "a")
+	require.EqualError(t, err, "1 node of MachineConfigPool worker may be unavailable at the same time, and working already: wait until they are ready")
+	working.Annotations[api.NodeStateAnnotation] = api.NodeDone
+	_, err = nodes.NewRetry(c, "a")
+	require.NoError(t, err)
+
+	for _, n := range c.Nodes[:2] {
+		n.Labels = map[string]string{"role": "master", "node-role.kubernetes.io/control-plane": ""}
+	}
+	c.Pools = []*mcfgv1.MachineConfigPool{newPool("master")}
+	_, err = nodes.NewRetry(c, "a")
+	require.NoError(t, err, "control-plane nodes that differ serve")
+}
+
 func TestRetryNeedsAFailureOfThePoolsConfig(t *testing.T) {
 	other := newNode("n", "currentConfig", target, "desiredConfig", before, "state", api.NodeDegraded)
 	for _, tt := range []struct {

@@ -7,13 +7,15 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 
 	"github.com/fsnotify/fsnotify"
 	"golang.org/x/sys/unix"
 )
 
 // Watch watches the entries at paths, and the folders that lead to them. changed is closed at the first event of one of them, or if an event may be
-// lost. Then it watches no longer. An event does not mean that the entry differs. The caller must call stop. An error is mostly a limit of inotify(7).
+// lost. Then it watches no longer. An event does not mean that the entry differs. A change by another hard link or by mmap(2) is no event. The caller
+// must call stop. An error is mostly a limit of inotify(7).
 func (t *Tree) Watch(paths []string) (changed <-chan struct{}, stop func(), err error) {
 	notify, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -22,8 +24,12 @@ func (t *Tree) Watch(paths []string) (changed <-chan struct{}, stop func(), err 
 	w := watch{t, notify, map[string]*folder{}, map[inode]*folder{}}
 	known := map[string]bool{"/": true}
 	for _, name := range paths {
+		var missing []string
 		for ; !known[name]; name = path.Dir(name) {
 			known[name] = true
+			missing = append(missing, name)
+		}
+		for _, name := range slices.Backward(missing) { // a folder that is replaced meanwhile is an event of the one above
 			if err := w.add(name); err != nil {
 				w.stop()
 				return nil, nil, err
