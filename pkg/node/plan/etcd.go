@@ -42,7 +42,7 @@ func EtcdRefusal(n *corev1.Node, nodes []*corev1.Node, members []corev1.Pod, bud
 		isDown := slices.ContainsFunc(members, func(pod corev1.Pod) bool {
 			return pod.Spec.NodeName == n.Name && pod.Namespace == budgets[i].Namespace && selector.Matches(labels.Set(pod.Labels)) && !isReady(&pod)
 		})
-		if b.allowed <= 0 && !(isDown && b.healthy >= b.desired) { // a member that is down does not count as healthy, and the update may repair it
+		if b.allowed <= 0 && (!isDown || b.healthy < b.desired) { // a member that is down does not count as healthy, and the update may repair it
 			return zeroBudget(b.name, b.healthy, b.desired)
 		}
 	}

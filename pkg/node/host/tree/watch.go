@@ -103,7 +103,7 @@ func (w watch) wait() {
 			if !isEntry || f.names[path.Base(e.Name)] { // an event of a folder itself has its path
 				return
 			}
-		case <-w.notify.Errors:
+		case <-w.notify.Errors: //nolint:errcheck // whatever it is, an event may be lost
 			return
 		}
 	}
