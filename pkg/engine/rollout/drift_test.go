@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -317,8 +318,13 @@ func TestRepairsOfCustomResourcesWithoutManagedFieldsNameNoCause(t *testing.T) {
 			parse(t, "10_a_02", "{apiVersion: example.com/v1, kind: Network, metadata: {name: a}}"), configMap(t, "10_a_03", "b"))
 		_, settled := c.roll(t, plan, rollout.Settled{})
 		reported := map[string]report.Repaired{}
+		var mutex sync.Mutex // workers report concurrently
 		executor := c.executor()
-		executor.Repaired = func(r report.Repaired) { reported[r.ID.Name] = r }
+		executor.Repaired = func(r report.Repaired) {
+			mutex.Lock()
+			defer mutex.Unlock()
+			reported[r.ID.Name] = r
+		}
 		var progress report.Progress
 		for n := range 11 {
 			c.touch("a", func(s *observe.State) { s.Fields, s.Writer = ownership.Hash{}, "" })
