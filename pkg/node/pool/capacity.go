@@ -45,18 +45,20 @@ type Candidates struct {
 func Used(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node) int {
 	used := 0
 	for _, n := range nodes {
-		if IsUnavailable(n) || hasFailed(p, n) {
+		if usesSlot(p, n) {
 			used++
 		}
 	}
 	return used
 }
 
+func usesSlot(p *mcfgv1.MachineConfigPool, n *corev1.Node) bool { return IsUnavailable(n) || hasFailed(p, n) }
+
 // UsedByZone is like Used, for each zone. Nodes without a zone have the empty one.
 func UsedByZone(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node) map[string]int {
 	used := map[string]int{}
 	for _, n := range nodes {
-		if IsUnavailable(n) || hasFailed(p, n) {
+		if usesSlot(p, n) {
 			used[n.Labels[corev1.LabelTopologyZone]]++
 		}
 	}
