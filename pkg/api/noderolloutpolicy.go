@@ -64,6 +64,8 @@ type NodeRolloutPolicySpec struct {
 	Canary *NodeCanary `json:"canary,omitempty"`
 	// MaxUnavailablePerZone is the number of the pool's nodes in a zone that may be unavailable or failed at the same time. 0 is no limit.
 	MaxUnavailablePerZone int32 `json:"maxUnavailablePerZone,omitempty"`
+	// HoldOSImage makes the pool keep the image of the operating system that it has from the release. Other changes of its config continue.
+	HoldOSImage bool `json:"holdOSImage,omitempty"`
 }
 
 // NodeCanary limits which nodes start until some have proved that a config works.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
@@ -269,6 +270,15 @@ func (p *Pool) delay() string {
 		return fmt.Sprintf("it has %s; 'cvo nodes status %s' shows why", printable.Count(p.Degraded, "degraded node"), p.Name)
 	}
 	return "it is not updated yet"
+}
+
+// OSImage returns the release's image of the operating system for the config of a pool: the released one, or that of the pool's current config while the
+// pool's policy holds it. current is that config; nil if the pool has none. The policy is nil if the pool has none.
+func OSImage(p *api.NodeRolloutPolicy, current *mcfgv1.MachineConfig, released string) string {
+	if p == nil || !p.Spec.HoldOSImage || current == nil || current.Annotations[api.OSImageOverriddenAnnotation] == "true" {
+		return released
+	}
+	return current.Spec.OSImageURL
 }
 
 // Hold says why an administrator keeps a node at its config, as a sentence without subject and period; empty if the node is not held.

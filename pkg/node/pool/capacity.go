@@ -52,7 +52,9 @@ func Used(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node) int {
 	return used
 }
 
-func usesSlot(p *mcfgv1.MachineConfigPool, n *corev1.Node) bool { return IsUnavailable(n) || hasFailed(p, n) }
+func usesSlot(p *mcfgv1.MachineConfigPool, n *corev1.Node) bool {
+	return IsUnavailable(n) || hasFailed(p, n)
+}
 
 // UsedByZone is like Used, for each zone. Nodes without a zone have the empty one.
 func UsedByZone(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node) map[string]int {

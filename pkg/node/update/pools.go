@@ -28,6 +28,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/node/config"
 	"github.com/cluster-version/cvo/pkg/node/controlplane"
 	"github.com/cluster-version/cvo/pkg/node/kubelet"
+	"github.com/cluster-version/cvo/pkg/node/policy"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
@@ -118,7 +119,7 @@ func (r *pools) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.R
 			continue
 		}
 		o := rollouts[i]
-		o.wait, o.renderError, o.err = r.render(ctx, p, configs.Items)
+		o.wait, o.renderError, o.err = r.render(ctx, p, configs.Items, o.policy)
 		o.isRendered = o.wait == 0 && o.renderError == "" && o.err == nil
 	}
 	// Before nodes get a config, their daemons must be able to read it.
@@ -247,25 +248,29 @@ func (r *pools) sync(ctx context.Context, o *rollout, members pool.Membership) e
 	return unassigned
 }
 
-// render stores the rendered MachineConfig of a pool and makes it the pool's config. failure is the reason why the MachineConfigs cannot be
+// render stores the rendered MachineConfig of a pool and makes it the pool's config. rules are the pool's policy, or nil. failure is the reason why the MachineConfigs cannot be
 // rendered; empty if they can.
-func (r *pools) render(ctx context.Context, p *mcfgv1.MachineConfigPool, configs []mcfgv1.MachineConfig) (wait time.Duration, failure string, err error) {
+func (r *pools) render(
+	ctx context.Context, p *mcfgv1.MachineConfigPool, configs []mcfgv1.MachineConfig, rules *api.NodeRolloutPolicy,
+) (wait time.Duration, failure string, err error) {
 	selected, err := pool.Sources(p, pointers.To(configs))
 	if err != nil {
 		return 0, err.Error(), nil //nolint:nilerr // the pool's status reports it
 	}
-	seen := r.seen(p, selected)
+	current := find(configs, p.Spec.Configuration.Name)
+	image := policy.OSImage(rules, current, r.options.OSImage)
+	seen := r.seen(p, selected, image)
 	if wait := seen.since.Add(r.options.Settle).Sub(r.clock.Now()); wait > 0 {
 		return wait, pool.Message(p, mcfgv1.MachineConfigPoolRenderDegraded), nil // it stays until the MachineConfigs are rendered again
 	}
 	if seen.failure != "" {
 		return 0, seen.failure, nil
 	}
-	if existing := find(configs, p.Spec.Configuration.Name); existing != nil && existing.ResourceVersion == seen.version &&
+	if current != nil && current.ResourceVersion == seen.version &&
 		equality.Semantic.DeepEqual(p.Spec.Configuration, seen.config) {
 		return 0, "", nil
 	}
-	rendered, err := config.Render(p.Name, selected, r.options.OSImage)
+	rendered, err := config.Render(p.Name, selected, image)
 	if invalid, ok := errors.AsType[*config.Error](err); ok {
 		seen.failure = invalid.Error()
 		return 0, seen.failure, nil
@@ -284,10 +289,11 @@ func (r *pools) render(ctx context.Context, p *mcfgv1.MachineConfigPool, configs
 	return 0, "", err
 }
 
-// seen returns what is known about a pool's MachineConfigs. It forgets the result if one has changed, even if only in its metadata: labels and
-// annotations have a part in rendering, too.
-func (r *pools) seen(p *mcfgv1.MachineConfigPool, selected []*mcfgv1.MachineConfig) *sources {
+// seen returns what is known about a pool's MachineConfigs and the release's image for them. It forgets the result if one has changed, even if only in
+// its metadata: labels and annotations have a part in rendering, too.
+func (r *pools) seen(p *mcfgv1.MachineConfigPool, selected []*mcfgv1.MachineConfig, image string) *sources {
 	var key strings.Builder
+	fmt.Fprintln(&key, image)
 	for _, mc := range selected {
 		fmt.Fprintf(&key, "%s %s\n", mc.Name, mc.ResourceVersion)
 	}

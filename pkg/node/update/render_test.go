@@ -275,6 +275,36 @@ func TestOnlyChangesOfMachineConfigsRenderThem(t *testing.T) {
 	assert.Empty(t, pool.Message(&m.pools[1], mcfgv1.MachineConfigPoolRenderDegraded))
 }
 
+// TestHeldImageOfTheOperatingSystemStays has a policy that holds the image while a release brings another one and a MachineConfig changes.
+func TestHeldImageOfTheOperatingSystemStays(t *testing.T) {
+	m := newMemory(1)
+	rendered := func(r *pools) (name, image string) {
+		_, err := r.Reconcile(t.Context(), reconcile.Request{})
+		require.NoError(t, err)
+		name = m.pools[1].Spec.Configuration.Name
+		return name, find(m.configs, name).Spec.OSImageURL
+	}
+	r := m.controller()
+	r.options.OSImage = "registry.example/os@sha256:1"
+	first, image := rendered(r)
+	require.Equal(t, r.options.OSImage, image)
+
+	m.policies = []api.NodeRolloutPolicy{{ObjectMeta: metav1.ObjectMeta{Name: "worker"}, Spec: api.NodeRolloutPolicySpec{HoldOSImage: true}}}
+	r = m.controller() // of the next release
+	r.options.OSImage = "registry.example/os@sha256:2"
+	second, _ := rendered(r)
+	assert.Equal(t, first, second)
+	m.configs[9] = newConfig("90-worker", "/etc/example/9", "changed")
+	m.configs[9].ResourceVersion = "2"
+	third, image := rendered(r)
+	assert.NotEqual(t, first, third, "other changes continue")
+	assert.Equal(t, "registry.example/os@sha256:1", image)
+
+	m.policies[0].Spec.HoldOSImage = false
+	_, image = rendered(r)
+	assert.Equal(t, "registry.example/os@sha256:2", image)
+}
+
 func TestControllerOfAnotherReleaseWaits(t *testing.T) {
 	m := newMemory(1)
 	m.pools[1].Spec.Paused = false

@@ -219,8 +219,8 @@ type renderer struct {
 	all []*mcfgv1.MachineConfig
 	// selected has the names of MachineConfigs that a pool selects.
 	selected map[string]bool
-	// osImage is the release's image of the operating system. The controller knows it from the release, and the last rendered MachineConfigs
-	// have it.
+	// osImage is the release's image of the operating system. The controller knows it from the release, and the last rendered MachineConfigs of pools
+	// that do not hold it have it.
 	osImage string
 }
 
@@ -231,8 +231,9 @@ func newRenderer(configs Configs, pools []*mcfgv1.MachineConfigPool) *renderer {
 	}
 	r.all = slices.Collect(maps.Values(r.byName))
 	for _, p := range pools {
-		mc := r.byName[p.Spec.Configuration.Name]
-		if mc != nil && mc.Annotations[api.OSImageOverriddenAnnotation] != "true" {
+		mc, rules := r.byName[p.Spec.Configuration.Name], configs.RolloutPolicies[p.Name]
+		isHeld := rules != nil && rules.Spec.HoldOSImage
+		if mc != nil && mc.Annotations[api.OSImageOverriddenAnnotation] != "true" && !isHeld {
 			r.osImage = cmp.Or(r.osImage, mc.Spec.OSImageURL)
 		}
 	}
@@ -296,7 +297,7 @@ func (r *renderer) render(d *draft) (*mcfgv1.MachineConfig, error) {
 		d.Sources = append(d.Sources, mc.Name)
 		r.selected[mc.Name] = true
 	}
-	return config.Render(d.Name, selected, r.osImage)
+	return config.Render(d.Name, selected, policy.OSImage(r.configs.RolloutPolicies[d.Name], r.byName[d.Config], r.osImage))
 }
 
 // transition returns the change from a config to a rendered one.

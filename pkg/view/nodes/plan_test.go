@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -514,6 +515,20 @@ func TestTheImageOfTheReleaseStays(t *testing.T) {
 	}
 	for i, got := range p.plan().Pools {
 		assert.Equal(t, p.Pools[i].Spec.Configuration.Name, got.Target, "the rendered MachineConfigs have the image that the controller knows")
+	}
+
+	// A pool that holds another image keeps it, and does not tell the image of the release.
+	held := newPool("held")
+	mc, err := config.Render("held", []*mcfgv1.MachineConfig{base}, "registry.example/os@sha256:0")
+	require.NoError(t, err)
+	mc.OwnerReferences = []metav1.OwnerReference{{Kind: "MachineConfigPool", Name: "held", Controller: new(true)}}
+	held.Spec.MachineConfigSelector = p.Pools[1].Spec.MachineConfigSelector
+	held.Spec.Configuration.Name = mc.Name
+	p.Pools, p.Stored = append([]*mcfgv1.MachineConfigPool{held}, p.Pools...), append(p.Stored, mc)
+	p.RolloutPolicies = map[string]*api.NodeRolloutPolicy{"held": {Spec: api.NodeRolloutPolicySpec{HoldOSImage: true}}}
+	for _, got := range p.plan().Pools {
+		i := slices.IndexFunc(p.Pools, func(p *mcfgv1.MachineConfigPool) bool { return p.Name == got.Name })
+		assert.Equal(t, p.Pools[i].Spec.Configuration.Name, got.Target, got.Name)
 	}
 }
 
