@@ -56,6 +56,9 @@ func fields(out *strings.Builder, path string, schema *apiextensionsv1.JSONSchem
 	for _, name := range slices.Sorted(maps.Keys(schema.Properties)) {
 		field := schema.Properties[name]
 		at, kind, inner := path+name, field.Type, &field
+		if field.XIntOrString {
+			kind = "integer or string"
+		}
 		if field.Items != nil {
 			inner = field.Items.Schema
 			kind = "array of " + inner.Type
