@@ -5,6 +5,7 @@ package controlplane
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -42,18 +43,19 @@ type Guard struct {
 	clock  clock.PassiveClock
 
 	mutex sync.Mutex
-	last  check
+	// checks are the valid checks of API servers by node.
+	checks map[string]check
 }
 
-// check is a check of API servers: the node for which they were asked, why it must not leave, and the end of the check's validity.
+// check is a check of API servers: why a node must not leave, and the end of the check's validity.
 type check struct {
-	node, why string
-	until     time.Time
+	why   string
+	until time.Time
 }
 
 // New returns the guard of a cluster. c may read from a cache. reader reads from the API server, whose address config has.
 func New(c, reader client.Reader, config *rest.Config, clk clock.PassiveClock) *Guard {
-	return &Guard{client: c, reader: reader, config: config, clock: clk}
+	return &Guard{client: c, reader: reader, config: config, clock: clk, checks: map[string]check{}}
 }
 
 // Refusal returns why a control-plane node must not leave now, as a sentence without subject and period; empty if it may. nodes and budgets are those
@@ -66,24 +68,32 @@ func (g *Guard) Refusal(ctx context.Context, n *corev1.Node, nodes []*corev1.Nod
 	if why := plan.EtcdRefusal(n, nodes, members.Items, budgets); why != "" {
 		return why, 0
 	}
-	g.mutex.Lock()
-	last := g.last
-	g.mutex.Unlock()
-	if last.node != n.Name || !g.clock.Now().Before(last.until) {
-		last = check{node: n.Name, why: g.checkServers(ctx, n, nodes)}
+	last, isValid := g.last(n.Name)
+	if !isValid {
+		last.why = g.checkServers(ctx, n, nodes)
 		age := guardAge
 		if last.why == "" {
 			age = readyAge
 		}
 		last.until = g.clock.Now().Add(age)
 		g.mutex.Lock()
-		g.last = last
+		g.checks[n.Name] = last
 		g.mutex.Unlock()
 	}
 	if last.why == "" {
 		return "", 0
 	}
 	return last.why, last.until.Sub(g.clock.Now())
+}
+
+// last returns the last check of a node if it is valid. It forgets all others that are not.
+func (g *Guard) last(node string) (last check, isValid bool) {
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
+	now := g.clock.Now()
+	maps.DeleteFunc(g.checks, func(_ string, c check) bool { return !now.Before(c.until) })
+	last, isValid = g.checks[node]
+	return last, isValid
 }
 
 // checkServers returns why the API would not survive the loss of a node, and empty if it would. A server on another node must be ready. The only

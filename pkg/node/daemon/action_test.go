@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/config"
@@ -361,12 +362,26 @@ func TestRestartedDaemonKnowsTheFailure(t *testing.T) {
 	assert.Zero(t, process(t, s, m).attempts)
 }
 
-func TestClockThatIsSetBackDoesNotProlongTheDelay(t *testing.T) {
+func TestDelayGrowsWithTheFailures(t *testing.T) {
 	now := time.Now()
-	for times, last := range map[int]time.Time{0: now, 1: now.Add(time.Hour), 3: now, 20: now.Add(-30 * time.Minute)} {
+	for times, last := range map[int]time.Time{0: now, 1: now, 3: now, 20: now.Add(-30 * time.Minute)} {
 		want := map[int]time.Duration{1: time.Minute, 3: 4 * time.Minute, 20: 30 * time.Minute}[times]
 		assert.Equal(t, want, attempts{Times: times, Last: last}.wait(now), times)
 	}
+}
+
+// TestClockThatIsSetBackDoesNotProlongTheDelay has a daemon that restarts after the clock of its host was a year ahead.
+func TestClockThatIsSetBackDoesNotProlongTheDelay(t *testing.T) {
+	s, m, _ := machineWith(t)
+	d := process(t, s, m)
+	require.NoError(t, d.host.MakeFolder())
+	clk := clocktesting.NewFakeClock(time.Now())
+	d.save(t.Context(), attempts{Config: "new", Times: 1, Last: clk.Now().AddDate(1, 0, 0)})
+	d.clock = clk
+	d.recall(t.Context())
+	assert.Equal(t, changeRetry.After(1), d.attempts.wait(clk.Now()))
+	clk.Step(changeRetry.After(1))
+	assert.Zero(t, d.attempts.wait(clk.Now()))
 }
 
 func TestHostWithoutABackEndStagesNoKernelArguments(t *testing.T) {

@@ -36,19 +36,21 @@ type attempts struct {
 	Retried string `json:"retried,omitempty"`
 }
 
-// wait returns the time until the next attempt. It is at most the delay itself, because the clock of the host may have been set back.
+// wait returns the time until the next attempt.
 func (a attempts) wait(now time.Time) time.Duration {
 	if a.Times == 0 {
 		return 0
 	}
-	delay := changeRetry.After(a.Times)
-	return min(delay, a.Last.Add(delay).Sub(now))
+	return a.Last.Add(changeRetry.After(a.Times)).Sub(now)
 }
 
 // recall reads the attempts of former processes.
 func (d *Daemon) recall(ctx context.Context) {
 	if err := d.host.ReadRecord(attemptsRecord, &d.attempts); err != nil {
 		logr.FromContextOrDiscard(ctx).Error(err, "the former attempts are not known, so a failed update starts again now")
+	}
+	if now := d.clock.Now(); d.attempts.Last.After(now) {
+		d.attempts.Last = now // the clock of the host has been set back
 	}
 }
 

@@ -225,8 +225,9 @@ func (d *Daemon) step(ctx context.Context, n *corev1.Node) (written *corev1.Node
 		rolledBack = host.RolledBack{}
 	}
 	isCurrent := desired == "" || desired == current.Name
+	var compareAgain time.Duration
 	if isCurrent && (isRequested || d.attempts.Config != "" || rolledBack.Config != "") {
-		d.compare(ctx, state)
+		compareAgain = d.compare(ctx, state)
 	}
 	next := d.attempts
 	if isRequested {
@@ -246,11 +247,12 @@ func (d *Daemon) step(ctx context.Context, n *corev1.Node) (written *corev1.Node
 	switch {
 	case rolledBack.Config != "":
 		written, err := d.reportRollBack(ctx, n, current.Name, rolledBack.Reason)
-		return written, 0, err
+		return written, compareAgain, err
 	case isCurrent && d.attempts.Config != desired, desired == "":
 		return d.settle(ctx, n, state)
 	}
-	return d.update(ctx, n, current, desired)
+	written, after, err = d.update(ctx, n, current, desired)
+	return written, first(after, compareAgain), err
 }
 
 // reportRollBack reports that the guard has undone the desired config. The node serves with its former config. Only another desired config or a

@@ -157,6 +157,8 @@ func TestContentThatCannotBeRestoredIsTriedAgain(t *testing.T) {
 	s, m, config := currentMachine(t)
 	d := process(t, s, m)
 	d.policies.Files = []operatorv1.NodeDisruptionPolicySpecFile{{Path: "/etc/motd", Actions: []operatorv1.NodeDisruptionPolicySpecAction{{Type: operatorv1.NoneSpecAction}}}}
+	clk := clocktesting.NewFakeClock(time.Now())
+	d.clock = clk
 	file := m.Root + "/etc/motd"
 	require.NoError(t, os.Remove(file))
 	require.NoError(t, os.MkdirAll(file+"/x", 0o755))
@@ -170,9 +172,18 @@ func TestContentThatCannotBeRestoredIsTriedAgain(t *testing.T) {
 
 	require.NoError(t, os.RemoveAll(file))
 	require.NoError(t, os.WriteFile(file, []byte("hello"), 0o644))
-	awaitChange(t, d)
-	n, _, err = d.step(t.Context(), n)
-	require.NoError(t, err)
+	<-d.drift.changed
+	d.drift.expire(clk.Now())
+	for n.Annotations[api.NodeStateAnnotation] != api.NodeDone {
+		written, after, err := d.step(t.Context(), n)
+		require.NoError(t, err)
+		if written != nil {
+			n = written
+		}
+		require.LessOrEqual(t, after, time.Second, "it does not wait for the next attempt")
+		n.Annotations[api.AppliedDrainAnnotation] = n.Annotations[api.DesiredDrainAnnotation]
+		clk.Step(after)
+	}
 	assert.Equal(t, api.NodeDone, n.Annotations[api.NodeStateAnnotation])
 	assert.Empty(t, d.attempts.Config)
 	d.drift.unwatch()

@@ -38,7 +38,7 @@ import (
 const (
 	// refusedRetry is the delay before a refused eviction is requested again, unless its budget or pod changes earlier.
 	refusedRetry = 30 * time.Second
-	// drainWorkers is the number of nodes of a queue that are reconciled at the same time. A slow eviction then delays only its node.
+	// drainWorkers is the number of workers that are reconciled at the same time. A slow eviction then delays only its node.
 	drainWorkers = 10
 	// blockerText is the maximum length of the text about a blocked drain, in bytes. An event has room for it.
 	blockerText = 1000
@@ -228,6 +228,12 @@ func (r *drains) drain(ctx context.Context, n *corev1.Node, wanted string) (*cor
 		if err != nil {
 			return n, progress{}, err
 		}
+		if i := slices.IndexFunc(nodes, func(other *corev1.Node) bool {
+			_, ours := other.Annotations[api.CordonAnnotation]
+			return ours && other.Name != n.Name && pool.IsControlPlaneNode(other)
+		}); i >= 0 {
+			return n, progress{wait: refusedRetry, blockers: []string{fmt.Sprintf("The drain waits for control-plane node %s, which has a cordon of the node stage", nodes[i].Name)}}, nil
+		}
 		var budgets policyv1.PodDisruptionBudgetList
 		if err := r.client.List(ctx, &budgets, client.UnsafeDisableDeepCopy); err != nil {
 			return n, progress{}, fmt.Errorf("listing PodDisruptionBudgets: %w", err)
@@ -335,7 +341,7 @@ func (r *drains) nodes(ctx context.Context) ([]*corev1.Node, error) {
 	if err := r.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing nodes: %w", err)
 	}
-	return pointers.To(list.Items), nil
+	return r.written.All(pointers.To(list.Items)), nil
 }
 
 // evictPod requests the eviction of a pod, unless it was requested and the next request is not due. It returns why the pod stays,

@@ -84,7 +84,7 @@ func TestControlPlaneNodeIsCordonedOnlyWhileTheOthersAreHealthy(t *testing.T) {
 	guard := controlplane.New(server, server, &rest.Config{Host: readyz.URL}, clk)
 	core, err := corev1client.NewForConfig(cfg)
 	require.NoError(t, err)
-	r := newDrains(true, server, core.RESTClient(), guard, clk, record.NewFakeRecorder(1), newPace(Options{}.limiter()), client.ObjectKey{})
+	r := newDrains(true, server, core.RESTClient(), guard, clk, record.NewFakeRecorder(10), newPace(Options{}.limiter()), client.ObjectKey{})
 	reconcileNode := func() time.Duration {
 		result, err := r.Reconcile(t.Context(), requestFor("m")[0])
 		require.NoError(t, err)
@@ -103,6 +103,20 @@ func TestControlPlaneNodeIsCordonedOnlyWhileTheOthersAreHealthy(t *testing.T) {
 	clk.SetTime(clk.Now().Add(time.Minute))
 	reconcileNode()
 	assert.True(t, n.Spec.Unschedulable)
+
+	// No other control-plane node is cordoned meanwhile, although its API server is ready.
+	other := n.DeepCopy()
+	other.ObjectMeta = metav1.ObjectMeta{Name: "m2", Labels: n.Labels, Annotations: map[string]string{api.DesiredConfigAnnotation: "new", api.DesiredDrainAnnotation: "drain-new"}}
+	other.Spec.Unschedulable, other.Status = false, corev1.NodeStatus{}
+	require.NoError(t, server.Create(t.Context(), other))
+	t.Cleanup(func() { assert.NoError(t, server.Delete(context.WithoutCancel(t.Context()), other)) })
+	result, err := r.Reconcile(t.Context(), requestFor("m2")[0])
+	require.NoError(t, err)
+	assert.Equal(t, refusedRetry, result.RequeueAfter)
+	require.NoError(t, server.Get(t.Context(), client.ObjectKeyFromObject(other), other))
+	assert.False(t, other.Spec.Unschedulable)
+	require.Len(t, other.Status.Conditions, 1)
+	assert.Contains(t, other.Status.Conditions[0].Message, "The drain waits for control-plane node m, which has a cordon of the node stage")
 
 	// A drain that has begun continues.
 	status = http.StatusInternalServerError

@@ -91,15 +91,15 @@ func add(
 }
 
 func (r *drains) add(mgr manager.Manager, caughtUp *watch.CatchUp) error {
-	name := "node-drains"
+	name, workers := "node-drains", drainWorkers
 	if r.isControlPlane {
-		name = "node-drains-control-plane"
+		name, workers = "node-drains-control-plane", 1 // two nodes must not be cordoned at the same time
 	}
 	return builder.ControllerManagedBy(mgr).Named(name).
 		For(&corev1.Node{}, builder.WithPredicates(cluster.OnChanges(mattersToDrain), predicate.NewPredicateFuncs(r.serves))).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.ofPod)).
 		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.budgetChanged), builder.WithPredicates(cluster.OnChanges(plan.Frees))).
-		WithOptions(controller.Options{MaxConcurrentReconciles: drainWorkers}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Complete(caughtUp.Delay(r))
 }
 

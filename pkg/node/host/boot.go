@@ -58,19 +58,19 @@ func (c Change) needsActions(boot string) bool {
 	return len(c.Actions) > 0 && (c.Acted || c.Boot != boot)
 }
 
-// Process returns the command line of a running process of the host whose program has this name. found is false if there is none.
-func (h *Host) Process(name string) (args []string, found bool, err error) {
+// Processes returns the command lines of the host's processes whose program has a name, also of those in containers.
+func (h *Host) Processes(name string) (commands [][]string, err error) {
 	folder, err := h.tree.OpenFolder("/proc")
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, false, nil
+		return nil, nil
 	}
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	defer folder.Close()
 	processes, err := folder.Readdirnames(-1)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	for _, process := range processes {
 		if strings.Trim(process, "0123456789") != "" {
@@ -82,8 +82,8 @@ func (h *Host) Process(name string) (args []string, found bool, err error) {
 		}
 		args := strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")
 		if path.Base(args[0]) == name {
-			return args, true, nil
+			commands = append(commands, args)
 		}
 	}
-	return nil, false, nil
+	return commands, nil
 }

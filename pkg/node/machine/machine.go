@@ -114,27 +114,32 @@ func (m *Machine) Unsupported(content config.Content) string {
 	return "this node cannot change " + strings.Join(found, ", ") + ": " + remedy
 }
 
-// missingKubeletFolder returns the folder of the content's files for the kubelet if the running kubelet reads no such folder, and the content does not
-// change that; otherwise it is empty.
+// missingKubeletFolder returns the folder of the content's files for the kubelet if no running kubelet reads it, and the content does not change that;
+// otherwise it is empty. A container may run another kubelet.
 func (m *Machine) missingKubeletFolder(content config.Content) string {
 	folder, isNew := content.KubeletFolder()
 	if folder == "" || isNew {
 		return ""
 	}
-	args, isRunning, err := m.host.Process("kubelet")
-	if !isRunning || err != nil {
+	kubelets, err := m.host.Processes("kubelet")
+	if len(kubelets) == 0 || err != nil || slices.ContainsFunc(kubelets, func(args []string) bool { return readsFolder(args, folder) }) {
 		return ""
 	}
+	return folder
+}
+
+// readsFolder reports whether the command line of a kubelet has --config-dir with a folder.
+func readsFolder(args []string, folder string) bool {
 	for i, arg := range args {
 		name, value, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
 		if value == "" && i+1 < len(args) {
 			value = args[i+1]
 		}
 		if name == "config-dir" && path.Clean(value) == folder {
-			return ""
+			return true
 		}
 	}
-	return folder
+	return false
 }
 
 func (m *Machine) hasKeysUser() bool {

@@ -427,6 +427,10 @@ func TestKubeletMustReadTheSettingsOfKubeletConfigs(t *testing.T) {
 		}
 		got := m.Unsupported(settings)
 		if isRefused {
+			p.Write("/proc/99/cmdline", "kubelet\x00--config-dir="+folder+"\x00")
+			assert.Empty(t, m.Unsupported(settings), "one of two kubelets reads it")
+		}
+		if isRefused {
 			assert.Equal(t, want, got, command)
 		} else {
 			assert.Empty(t, got, command)

@@ -103,7 +103,7 @@ func Select(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node, maxUnavailable in
 		case hasTarget(n, p.Spec.Configuration.Name):
 		case HoldsSlot(n):
 			c.Retarget = append(c.Retarget, n)
-		case IsReady(n):
+		case IsReady(n) && !Differs(n): // its daemon would refuse, which would count as a failure of the config
 			c.Start = append(c.Start, n)
 		}
 	}

@@ -88,6 +88,7 @@ func TestSelectRespectsMaxUnavailable(t *testing.T) {
 		{"it waits for the node in progress", 1, "a:v1→v1 b:v1→v1 c:v0→v1 d:v0→v0 e:v0→v0", 0, "", ""},
 		{"it starts a node that failed to apply an obsolete config", 1, "a:v1→v1 b:v0.1→v0.2/Degraded c:v0→v0", 1, "b", ""},
 		{"it counts a node that is degraded at its config", 1, "a:v1→v1 b:v1→v1/Degraded c:v0→v0", 0, "", ""},
+		{"it does not start a node that differs from its config", 2, "a:v0→v0/Degraded b:v0→v0 c:v0→v0", 1, "b", ""},
 		{"it returns a node from a config that failed", 1, "a:v1→v1 b:v1→v1 c:v1→v2/Degraded d:v1→v1", 1, "c", ""},
 		{"it retargets a node whose daemon has not begun", 1, "a:v1→v1 c:v1→v2/Done d:v1→v1", 0, "", "c"},
 		{"it fills two of four slots", 4, "a:v1→v1 b:v1→v1! c:v0→v1 d:v0→v0 e:v0→v0 f:v0→v0 g:v0→v0 h:v1→v1 i:v1→v1", 2, "d e", ""},

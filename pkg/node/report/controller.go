@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cluster-version/cvo/internal/pointers"
@@ -64,6 +65,7 @@ func Add(mgr manager.Manager, clk clock.PassiveClock, recorder record.EventRecor
 		Watches(&mcfgv1.MachineConfigPool{}, one).
 		Watches(&mcfgv1.MachineConfig{}, one).
 		Watches(&mcfgv1.ControllerConfig{}, one).
+		Watches(&api.NodeRolloutPolicy{}, one, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Node{}, one, builder.WithPredicates(cluster.OnChanges(func(before, after *corev1.Node) bool {
 			return before.Status.NodeInfo.KubeletVersion != after.Status.NodeInfo.KubeletVersion ||
 				before.Annotations[api.DaemonReleaseAnnotation] != after.Annotations[api.DaemonReleaseAnnotation] ||
@@ -126,6 +128,10 @@ func (r *reporter) state(ctx context.Context) (State, error) {
 	if err := r.client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
 		return State{}, fmt.Errorf("listing nodes: %w", err)
 	}
+	var policies api.NodeRolloutPolicyList
+	if err := r.client.List(ctx, &policies, client.UnsafeDisableDeepCopy); err != nil {
+		return State{}, fmt.Errorf("listing NodeRolloutPolicies: %w", err)
+	}
 	other, err := cluster.OtherRelease(ctx, r.client, r.options.Release)
 	if err != nil {
 		return State{}, err
@@ -135,10 +141,13 @@ func (r *reporter) state(ctx context.Context) (State, error) {
 	}
 	s := State{
 		Pools: pointers.To(pools.Items), Nodes: pointers.To(nodes.Items), Configs: map[string]*mcfgv1.MachineConfig{}, OtherRelease: other,
-		APIServer: r.apiServer,
+		APIServer: r.apiServer, Policies: map[string]*api.NodeRolloutPolicy{},
 	}
 	for i := range configs.Items {
 		s.Configs[configs.Items[i].Name] = &configs.Items[i]
+	}
+	for i := range policies.Items {
+		s.Policies[policies.Items[i].Name] = &policies.Items[i]
 	}
 	return s, nil
 }

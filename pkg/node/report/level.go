@@ -11,6 +11,7 @@ import (
 
 	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/node/policy"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
@@ -114,7 +115,7 @@ func waitOf(p *mcfgv1.MachineConfigPool, s State, late []string, o Options) (why
 	case rendered == nil || len(p.Spec.Configuration.Source) == 0,
 		rendered.Annotations[api.ReleaseAnnotation] != o.Release,
 		rendered.Annotations[api.GeneratedByAnnotation] != o.Version,
-		rendered.Spec.OSImageURL != o.OSImage && rendered.Annotations[api.OSImageOverriddenAnnotation] != "true":
+		rendered.Spec.OSImageURL != policy.OSImage(s.Policies[p.Name], rendered, o.OSImage) && rendered.Annotations[api.OSImageOverriddenAnnotation] != "true":
 		why = fmt.Sprintf("MachineConfigPool %s has no config of release %s yet", p.Name, o.Release)
 		if s.OtherRelease != "" {
 			why += ": it " + s.OtherRelease

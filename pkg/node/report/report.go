@@ -65,6 +65,8 @@ type State struct {
 	// Configs are the MachineConfigs by name.
 	Configs map[string]*mcfgv1.MachineConfig
 	Nodes   []*corev1.Node
+	// Policies are the NodeRolloutPolicies by name.
+	Policies map[string]*api.NodeRolloutPolicy
 	// OtherRelease says why the controller may not render, as a sentence without subject and period: cluster.OtherRelease.
 	OtherRelease string
 	// APIServer is the version of the API server; nil if it is not known.

@@ -143,6 +143,10 @@ func TestRequiredPoolsDecideOnTheVersion(t *testing.T) {
 		{"G3 config with another OS image", func(_ *testing.T, s *report.State, _ *report.Options) {
 			s.Configs["rendered-master"].Spec.OSImageURL = "registry.example.com/os@sha256:2"
 		}, "1.0.0 T/T/F/T/F", "Working towards 1.1.0: MachineConfigPool master has no config of release 1.1.0 yet"},
+		{"config with an OS image that a policy holds", func(_ *testing.T, s *report.State, _ *report.Options) {
+			s.Configs["rendered-master"].Spec.OSImageURL = "registry.example.com/os@sha256:2"
+			s.Policies = map[string]*api.NodeRolloutPolicy{"master": {Spec: api.NodeRolloutPolicySpec{HoldOSImage: true}}}
+		}, "1.1.0 T/F/F/T/F", "Cluster version is 1.1.0"},
 		{"G4 config with a user's OS image", func(_ *testing.T, s *report.State, _ *report.Options) {
 			s.Configs["rendered-master"].Spec.OSImageURL = "registry.example.com/os@sha256:2"
 			s.Configs["rendered-master"].Annotations[api.OSImageOverriddenAnnotation] = "true"

@@ -62,6 +62,7 @@ type pools struct {
 // slow.
 type sources struct {
 	key   string
+	image string
 	since time.Time
 	// failure is the reason why they cannot be rendered; empty if they can or have not been rendered.
 	failure string
@@ -259,6 +260,14 @@ func (r *pools) render(
 	}
 	current := find(configs, p.Spec.Configuration.Name)
 	image := policy.OSImage(rules, current, r.options.OSImage)
+	if current == nil && p.Spec.Configuration.Name != "" && rules != nil && rules.Spec.HoldOSImage {
+		former := r.sources[p.Name] // the cache may show the config late, or it was deleted
+		if former == nil {
+			return 0, fmt.Sprintf("MachineConfig %s does not exist, so the image of the operating system that NodeRolloutPolicy %s holds is not known: set its spec.holdOSImage to false",
+				p.Spec.Configuration.Name, rules.Name), nil
+		}
+		image = former.image
+	}
 	seen := r.seen(p, selected, image)
 	if wait := seen.since.Add(r.options.Settle).Sub(r.clock.Now()); wait > 0 {
 		return wait, pool.Message(p, mcfgv1.MachineConfigPoolRenderDegraded), nil // it stays until the MachineConfigs are rendered again
@@ -299,7 +308,7 @@ func (r *pools) seen(p *mcfgv1.MachineConfigPool, selected []*mcfgv1.MachineConf
 	}
 	seen := r.sources[p.Name]
 	if seen == nil || seen.key != key.String() {
-		seen = &sources{key: key.String(), since: r.clock.Now()}
+		seen = &sources{key: key.String(), image: image, since: r.clock.Now()}
 		r.sources[p.Name] = seen
 	}
 	return seen

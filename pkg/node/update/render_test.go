@@ -300,6 +300,19 @@ func TestHeldImageOfTheOperatingSystemStays(t *testing.T) {
 	assert.NotEqual(t, first, third, "other changes continue")
 	assert.Equal(t, "registry.example/os@sha256:1", image)
 
+	// The held image is known although the config is deleted, except after a restart.
+	m.configs = slices.DeleteFunc(m.configs, func(mc mcfgv1.MachineConfig) bool { return mc.Name == third })
+	fourth, image := rendered(r)
+	assert.Equal(t, third, fourth)
+	assert.Equal(t, "registry.example/os@sha256:1", image)
+	m.configs = slices.DeleteFunc(m.configs, func(mc mcfgv1.MachineConfig) bool { return mc.Name == third })
+	r = m.controller()
+	r.options.OSImage = "registry.example/os@sha256:2"
+	_, err := r.Reconcile(t.Context(), reconcile.Request{})
+	require.NoError(t, err)
+	assert.Equal(t, third, m.pools[1].Spec.Configuration.Name)
+	assert.Contains(t, pool.Message(&m.pools[1], mcfgv1.MachineConfigPoolRenderDegraded), "set its spec.holdOSImage to false")
+
 	m.policies[0].Spec.HoldOSImage = false
 	_, image = rendered(r)
 	assert.Equal(t, "registry.example/os@sha256:2", image)

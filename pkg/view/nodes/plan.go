@@ -220,7 +220,7 @@ type renderer struct {
 	// selected has the names of MachineConfigs that a pool selects.
 	selected map[string]bool
 	// osImage is the release's image of the operating system. The controller knows it from the release, and the last rendered MachineConfigs of pools
-	// that do not hold it have it.
+	// that do not hold it have it. If all hold it, theirs is the best guess.
 	osImage string
 }
 
@@ -230,13 +230,19 @@ func newRenderer(configs Configs, pools []*mcfgv1.MachineConfigPool) *renderer {
 		r.byName[mc.Name] = mc
 	}
 	r.all = slices.Collect(maps.Values(r.byName))
+	held := ""
 	for _, p := range pools {
 		mc, rules := r.byName[p.Spec.Configuration.Name], configs.RolloutPolicies[p.Name]
-		isHeld := rules != nil && rules.Spec.HoldOSImage
-		if mc != nil && mc.Annotations[api.OSImageOverriddenAnnotation] != "true" && !isHeld {
+		if mc == nil || mc.Annotations[api.OSImageOverriddenAnnotation] == "true" {
+			continue
+		}
+		if rules != nil && rules.Spec.HoldOSImage {
+			held = cmp.Or(held, mc.Spec.OSImageURL)
+		} else {
 			r.osImage = cmp.Or(r.osImage, mc.Spec.OSImageURL)
 		}
 	}
+	r.osImage = cmp.Or(r.osImage, held)
 	return r
 }
 

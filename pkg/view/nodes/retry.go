@@ -3,6 +3,7 @@ package nodes
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
@@ -56,7 +57,7 @@ func NewRetry(c Cluster, name string) (*Retry, error) {
 			return nil, fmt.Errorf("control-plane node %s is unavailable: wait until it is ready, because control-plane nodes are updated one at a time", other)
 		}
 		if differs {
-			if err := checkSlots(p, members.Nodes[p.Name], n); err != nil {
+			if err := checkSlots(p, members.Nodes[p.Name], n, c.At); err != nil {
 				return nil, err
 			}
 		}
@@ -74,15 +75,15 @@ func NewRetry(c Cluster, name string) (*Retry, error) {
 }
 
 // checkSlots returns an error if no slot is free for a node whose host differs from its config. Any number of nodes may differ, so they do not have a
-// slot each, unlike nodes that failed.
-func checkSlots(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node, n *corev1.Node) error {
+// slot each, unlike nodes that failed. A node whose restoration was requested just before now has one, before its daemon begins.
+func checkSlots(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node, n *corev1.Node, now time.Time) error {
 	most, err := pool.MaxUnavailable(p, len(nodes))
 	if err != nil {
 		return err
 	}
 	var busy []string
 	for _, other := range nodes {
-		if other != n && pool.IsBusy(other) {
+		if other != n && (pool.IsBusy(other) || pool.Differs(other) && isRequested(other, now)) {
 			busy = append(busy, other.Name)
 		}
 	}
@@ -91,6 +92,13 @@ func checkSlots(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node, n *corev1.Nod
 			printable.Count(most, "node"), p.Name, printable.List(busy, mostNames))
 	}
 	return nil
+}
+
+// isRequested reports whether a retry of the node's config was requested in the last minute.
+func isRequested(n *corev1.Node, now time.Time) bool {
+	config, at, _ := strings.Cut(n.Annotations[api.NodeRetryAnnotation], " ")
+	requested, err := time.Parse(time.RFC3339Nano, at)
+	return err == nil && config == n.Annotations[api.DesiredConfigAnnotation] && now.Sub(requested) < time.Minute
 }
 
 // busyControlPlane returns another control-plane node than n that is not ready or is being updated; empty if none is, or if n is a worker. Of a later

@@ -2,6 +2,7 @@ package nodes_test
 
 import (
 	"testing"
+	"time"
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	"github.com/stretchr/testify/assert"
@@ -45,6 +46,13 @@ func TestNodesThatDifferAreRestoredWithinMaxUnavailable(t *testing.T) {
 	_, err := nodes.NewRetry(c, "a")
 	require.EqualError(t, err, "1 node of MachineConfigPool worker may be unavailable at the same time, and working already: wait until they are ready")
 	working.Annotations[api.NodeStateAnnotation] = api.NodeDone
+	_, err = nodes.NewRetry(c, "a")
+	require.NoError(t, err)
+
+	c.Nodes[1].Annotations[api.NodeRetryAnnotation] = target + " " + now.Add(-time.Second).Format(time.RFC3339Nano)
+	_, err = nodes.NewRetry(c, "a")
+	require.ErrorContains(t, err, "and b already", "its daemon has not begun")
+	c.At = now.Add(time.Minute)
 	_, err = nodes.NewRetry(c, "a")
 	require.NoError(t, err)
 
