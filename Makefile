@@ -154,9 +154,12 @@ jq:
 .PHONY: test
 test: packages jq crds kube-tools ## Run the tests that decide whether a change may land (PKG=./pkg/...); CVO_TESTDATA=DIR adds those on real releases
 	@packages="$(or $(PKG),$(CACHED))"; rm -rf $(RESULTS); failed=0; trap 'exit 130' INT; \
+	  $(if $(PKG),,echo 'part 1 of 3: the packages (most of the time)';) \
 	  $(call gotest,packages) -vet=off -timeout 20m $(if $(PKG),-count 1) $$packages $(TESTFLAGS) || failed=1; \
 	  $(if $(PKG),,\
+	  echo 'part 2 of 3: tests that build programs, and the documentation'; \
 	  $(call gotest,uncached) -vet=off -timeout 10m -count 1 -skip '$(WALKS)' $(UNCACHED) $(TESTFLAGS) || failed=1; \
+	  echo 'part 3 of 3: an install, an update and other main paths with the built cvo'; \
 	  $(call gotest,paths) -vet=off -timeout 20m -count 1 -run '$(MAIN_PATHS)' ./test/integration $(TESTFLAGS) || failed=1;) \
 	  [ $$failed -ne 0 ] || hack/ran.sh $(RESULTS)/*.json || exit 1; \
 	  hack/slowest.sh $(RESULTS)/*.json || true; $(failures); exit $$failed
