@@ -4,12 +4,15 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
+# Targets generate files that others compare, and use the same cores.
+.NOTPARALLEL:
 MAKEFLAGS += --no-builtin-rules
 
 # Everything is compiled one way, so that each dependency is compiled once, also for clones in other folders. Only `make race`
 # needs cgo. An exported value hides what `go env -w` has set, so it is included.
 export CGO_ENABLED := 0
-export GOFLAGS := $(strip $(shell go env GOFLAGS) -trimpath)
+# Of these values, -short would skip most tests.
+export GOFLAGS := $(strip $(filter-out -short -short=%,$(shell go env GOFLAGS)) -trimpath)
 
 # VERSION is stamped into bin/cvo: a tag, or a tag with the commits since, or the commit.
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
@@ -19,6 +22,7 @@ LDFLAGS := -s -w -X github.com/cluster-version/cvo/pkg/cli.version=$(VERSION)
 OVERLAY := .cache/overlay/overlay.json
 
 TESTFLAGS ?=
+override PKG := $(strip $(PKG))
 FUZZTIME ?= 20s
 SEEDS ?= 500
 N ?= 3
@@ -153,7 +157,8 @@ jq:
 # `go test` does not track.
 .PHONY: test
 test: packages jq crds kube-tools ## Run the tests that decide whether a change may land (PKG=./pkg/...); CVO_TESTDATA=DIR adds those on real releases
-	@packages="$(or $(PKG),$(CACHED))"; rm -rf $(RESULTS); failed=0; trap 'exit 130' INT; \
+	@mkdir -p .cache; exec 9>$(RESULTS).lock; flock -n 9 || { echo 'another make test runs in this clone, or its tests have not ended' >&2; exit 2; }; \
+	  packages="$(or $(PKG),$(CACHED))"; rm -rf $(RESULTS); failed=0; trap 'exit 130' INT; \
 	  $(if $(PKG),,echo 'part 1 of 3: the packages (most of the time)';) \
 	  $(call gotest,packages) -vet=off -timeout 20m $(if $(PKG),-count 1) $$packages $(TESTFLAGS) || failed=1; \
 	  $(if $(PKG),,\
@@ -209,12 +214,12 @@ COMPAT := $(CURDIR)/bin/kube-compat
 COMPAT_ENV := CVO_KUBE_BIN="$(COMPAT)" CVO_KUBE_FEATURE_GATES=ImageVolume=true,HostnameOverride=true,EnvFiles=true,ContainerRestartRules=true
 
 .PHONY: compat
-compat: crds kube-tools ## Run the tests of applying, property and integration against kube-apiserver 1.34, with watch lists on and off
+compat: jq crds kube-tools ## Run the tests of applying, property and integration against kube-apiserver 1.34, with watch lists on and off
 	CVO_KUBE_BIN="$(COMPAT)" CVO_KUBE_MODULE=test/kube/compat test/kube/build.sh kube-apiserver
 	ln -sf ../kube/etcd "$(COMPAT)/etcd"
-	$(COMPAT_ENV) go test -timeout 60m -count 1 ./pkg/apply/... ./test/property ./test/integration $(TESTFLAGS)
+	$(COMPAT_ENV) $(call gotest,compat,,tested) -timeout 60m -count 1 ./pkg/apply/... ./test/property ./test/integration $(TESTFLAGS)
 	KUBE_FEATURE_WatchListClient=false $(COMPAT_ENV) \
-	  go test -timeout 60m -count 1 ./pkg/apply/... ./test/property ./test/integration $(TESTFLAGS)
+	  $(call gotest,compat-list,,tested) -timeout 60m -count 1 ./pkg/apply/... ./test/property ./test/integration $(TESTFLAGS)
 
 .PHONY: e2e
 e2e: jq crds ## Run the tests on a real cluster, made by kind in Docker (KIND_NODE_IMAGE, CVO_E2E_KEEP=1: docs/dev/e2e.md)
@@ -273,7 +278,7 @@ verify-format: golangci-lint
 # `go mod tidy` also reads what the tests of dependencies import. For test/peers, these are modules that not every proxy serves.
 .PHONY: verify-modules
 verify-modules:
-	@files=$$(git ls-files '*go.mod' ':!test/peers'); for file in $$files; do \
+	@files=$$(git ls-files --cached --others --exclude-standard '*go.mod' ':!test/peers'); for file in $$files; do \
 	  echo "checking $$file"; (cd "$$(dirname "$$file")"; go mod tidy -diff; go mod verify); done
 
 .PHONY: verify-generated

@@ -139,6 +139,10 @@ func TestRanRequiresATest(t *testing.T) {
 	}{
 		{"a test that passed", `{"Action":"pass","Package":"p","Test":"TestA"}`, "", 0, 0},
 		{"a test that failed", `{"Action":"fail","Package":"p","Test":"TestA"}`, "", 0, 0},
+		{
+			"a failed test in a package that passes", `{"Action":"fail","Package":"p","Test":"TestA"}` + "\n" + `{"Action":"pass","Package":"p"}` + "\n" +
+				`{"Action":"pass","Package":"q","Test":"TestB"}`, "a test of p failed, and the package exits with 0", 1, 1,
+		},
 		{"no test", `{"Action":"pass","Package":"p"}`, "no test ran", 1, 1},
 		{"a skipped test", `{"Action":"skip","Package":"p","Test":"TestA"}`, "no test ran", 1, 0},
 		{"a package that does not compile", `{"Action":"fail","Package":"p"}`, "", 1, 1},
@@ -153,7 +157,7 @@ func TestRanRequiresATest(t *testing.T) {
 			run := exec.CommandContext(t.Context(), "./ran.sh", file)
 			output, _ := run.CombinedOutput() // its exit code is compared below
 			assert.Equal(t, tt.code, run.ProcessState.ExitCode(), "%s", output)
-			assert.Equal(t, tt.want != "", strings.HasPrefix(string(output), "no test ran: "), "%s", output)
+			assert.True(t, strings.HasPrefix(string(output), tt.want) && (tt.want == "") == (len(output) == 0), "%s", output)
 			run = exec.CommandContext(t.Context(), "./ran.sh", "--skipped", file)
 			output, _ = run.CombinedOutput() // its exit code is compared below
 			assert.Equal(t, tt.skipped, run.ProcessState.ExitCode(), "%s", output)

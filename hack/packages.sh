@@ -4,6 +4,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+go list -m >/dev/null # an error of the module or of GOFLAGS stands alone
+
 for pattern; do
   if [[ $pattern != .* ]] && [ -d "./${pattern%/...}" ]; then
     echo "PKG=$pattern is no pattern for packages: write ./$pattern" >&2

@@ -8,7 +8,7 @@ git ls-files --error-unmatch Makefile >/dev/null # outside of a clone there woul
 # links prints the targets of a file's links and images, outside code blocks.
 links() {
   awk '/^[ ]*```/ { code = !code; next } !code' "$1" | sed 's/`[^`]*`//g' |
-    grep -oE '\]\([^) ]+' | sed 's/^](//' || true
+    grep -oE '\]\([^) ]+|^\[[^]]+\]: +[^ ]+' | sed -E 's/^\]\(|^\[[^]]+\]: +//' || true
 }
 
 # anchors prints the anchors that GitHub gives a file's headings.

@@ -53,6 +53,7 @@ func TestDriftDegradesTheNode(t *testing.T) {
 
 			file := m.Root + "/etc/motd"
 			require.NoError(t, os.WriteFile(file+".new", nil, 0o644))
+			require.NoError(t, os.Chmod(file+".new", 0o644))
 			require.NoError(t, tt.change(file))
 			awaitChange(t, d)
 			n = step(n)
@@ -79,7 +80,7 @@ func TestDriftDegradesTheNode(t *testing.T) {
 			assert.False(t, s.written)
 
 			require.NoError(t, os.RemoveAll(file))
-			require.NoError(t, os.WriteFile(file, []byte("hello"), 0o644))
+			require.NoError(t, restore(file))
 			awaitChange(t, d)
 			n = step(n)
 			assert.Equal(t, api.NodeDone, n.Annotations[api.NodeStateAnnotation])
@@ -171,7 +172,7 @@ func TestContentThatCannotBeRestoredIsTriedAgain(t *testing.T) {
 	assert.Equal(t, 1, d.attempts.Times)
 
 	require.NoError(t, os.RemoveAll(file))
-	require.NoError(t, os.WriteFile(file, []byte("hello"), 0o644))
+	require.NoError(t, restore(file))
 	<-d.drift.changed
 	d.drift.expire(clk.Now())
 	for n.Annotations[api.NodeStateAnnotation] != api.NodeDone {
@@ -187,6 +188,14 @@ func TestContentThatCannotBeRestoredIsTriedAgain(t *testing.T) {
 	assert.Equal(t, api.NodeDone, n.Annotations[api.NodeStateAnnotation])
 	assert.Empty(t, d.attempts.Config)
 	d.drift.unwatch()
+}
+
+// restore writes the content of the config, whatever the umask is.
+func restore(file string) error {
+	if err := os.WriteFile(file, []byte("hello"), 0o644); err != nil {
+		return err
+	}
+	return os.Chmod(file, 0o644)
 }
 
 // awaitChange waits for the event of a change, and makes the next comparison due.
@@ -212,7 +221,7 @@ func TestChangesSoonAfterAComparisonDelayTheNext(t *testing.T) {
 		if written != nil {
 			n = written
 		}
-		require.NoError(t, os.WriteFile(m.Root+"/etc/motd", []byte("hello"), 0o644))
+		require.NoError(t, restore(m.Root + "/etc/motd"))
 		<-d.drift.changed
 		d.drift.expire(clk.Now())
 		_, after, err = d.step(t.Context(), n)
@@ -294,7 +303,7 @@ func TestRepairThatIsRolledBackEndsWithTheDifference(t *testing.T) {
 	assert.Contains(t, n.Annotations[api.NodeReasonAnnotation], "a check failed: kubelet")
 	assert.Equal(t, []string{"reboot"}, m.Calls)
 
-	require.NoError(t, os.WriteFile(m.Root+"/etc/motd", []byte("hello"), 0o644))
+	require.NoError(t, restore(m.Root + "/etc/motd"))
 	d.drift.unwatch()
 	for range 2 {
 		written, _, err := d.step(t.Context(), n)
