@@ -221,7 +221,7 @@ func TestChangesSoonAfterAComparisonDelayTheNext(t *testing.T) {
 		if written != nil {
 			n = written
 		}
-		require.NoError(t, restore(m.Root + "/etc/motd"))
+		require.NoError(t, restore(m.Root+"/etc/motd"))
 		<-d.drift.changed
 		d.drift.expire(clk.Now())
 		_, after, err = d.step(t.Context(), n)
@@ -303,7 +303,7 @@ func TestRepairThatIsRolledBackEndsWithTheDifference(t *testing.T) {
 	assert.Contains(t, n.Annotations[api.NodeReasonAnnotation], "a check failed: kubelet")
 	assert.Equal(t, []string{"reboot"}, m.Calls)
 
-	require.NoError(t, restore(m.Root + "/etc/motd"))
+	require.NoError(t, restore(m.Root+"/etc/motd"))
 	d.drift.unwatch()
 	for range 2 {
 		written, _, err := d.step(t.Context(), n)
