@@ -38,7 +38,7 @@ import (
 const (
 	// refusedRetry is the delay before a refused eviction is requested again, unless its budget or pod changes earlier.
 	refusedRetry = 30 * time.Second
-	// drainWorkers is the number of workers that are reconciled at the same time. A slow eviction then delays only its node.
+	// drainWorkers is the number of nodes outside the control plane that are reconciled at the same time. A slow eviction then delays only its node.
 	drainWorkers = 10
 	// blockerText is the maximum length of the text about a blocked drain, in bytes. An event has room for it.
 	blockerText = 1000
