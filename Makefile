@@ -1,5 +1,5 @@
-# All targets need Go, make, bash 4 and git; the tests also need jq. Other tools are built from Go modules. Only e2e and
-# node-image need Docker.
+# All targets need Go, make, bash 4 and git; the tests also need jq and flock. Other tools are built from Go modules. Only e2e
+# and node-image need Docker.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -116,7 +116,7 @@ WHOLE := chart|demo|docs|e2e|env|image|integration|interop|property
 LIST := go list ./... | grep -vE '/test/($(WHOLE))$$'
 PACKAGES = $$($(LIST))
 # `make test` runs these packages without Go's test cache, because their tests build programs or run scripts.
-BUILDERS := cmd/cvo|test/e2e/cluster|test/e2e/platform|test/operators/actor
+BUILDERS := cmd/cvo|hack|test/e2e/cluster|test/e2e/platform|test/operators/actor
 CACHED = $$($(LIST) | grep -vE '/($(BUILDERS))$$')
 UNCACHED := ./test/docs $(addprefix ./,$(subst |, ,$(BUILDERS)))
 # A run of selected packages leaves the results of all packages alone.
@@ -132,7 +132,12 @@ WALKS := ^TestDocumentedOutputIsCurrent$$
 gotest = $(GOTESTSUM) --format $(or $(2),standard-quiet) --jsonfile $(RESULTS)/$(1).json $(if $(3),--post-run-command 'hack/ran.sh $(RESULTS)/$(1).json') --
 
 # failures lists the failed tests, from the results of several runs of gotest.
-failures = [ $$failed -eq 0 ] || { echo 'what failed:'; hack/failed.sh $(RESULTS)/*.json | sed 's/^/  /' | grep . || echo '  go test did not start: see the error above'; }
+failures = [ $$failed -eq 0 ] || { echo 'what failed:'; hack/failed.sh $(RESULTS)/*.json | sed 's/^/  /' | grep . || echo '  no test: see the error above'; }
+
+# lock fails while other tests run in this clone, because all rings write and delete the same results. The shell and the processes that it
+# starts hold the lock. A process may need some seconds to end after its ring.
+LOCK_WAIT := 10
+lock = mkdir -p $(dir $(RESULTS)); exec 9>$(RESULTS).lock; flock -w $(LOCK_WAIT) 9 || { echo 'other tests run in this clone, or processes of a killed run have not ended' >&2; exit 2; }
 
 # Before anything is built, an error names a pattern in PKG that selects no package.
 .PHONY: packages
@@ -141,7 +146,7 @@ packages:
 
 # -short skips every test of some packages.
 .PHONY: check
-check: packages jq crds golangci-lint ## Check the format, vet, and run the tests that need no control plane, for each edit (PKG=)
+check: packages commands crds golangci-lint ## Check the format, vet, and run the tests that need no control plane, for each edit (PKG=)
 	@packages="$(or $(PKG),$(PACKAGES))"; files=.; echo 'checking the format, then go vet, then the tests'; \
 	  $(if $(PKG),folders=$$(go list -f '{{.Dir}}' $(PKG)); mapfile -t files < <(tr '\n' '\0' <<<"$$folders" | xargs -0 -I{} find {} -maxdepth 1 -name '*.go');) \
 	  $(GOLANGCI_LINT) fmt --diff "$${files[@]}" || { echo 'run make format' >&2; exit 1; }; \
@@ -149,16 +154,16 @@ check: packages jq crds golangci-lint ## Check the format, vet, and run the test
 	  $(GOTESTSUM) --format standard-quiet --hide-summary skipped --jsonfile .cache/check.json --post-run-command 'hack/ran.sh --skipped .cache/check.json' -- -short -vet=off $$packages $(TESTFLAGS)
 
 # Without jq, the lists of the slowest and of the failed tests are missing, and tests of the documentation and of scripts fail.
-.PHONY: jq
-jq:
+.PHONY: commands
+commands:
 	@command -v jq >/dev/null || { echo 'jq is missing: install it (on Debian: apt-get install jq)' >&2; exit 2; }
+	@command -v flock >/dev/null || { echo 'flock is missing: install it (on Debian: apt-get install util-linux)' >&2; exit 2; }
 
 # `make verify` vets the tests, so `go test` need not. PKG may select tests of test/, which build programs whose sources the cache of
 # `go test` does not track.
 .PHONY: test
-test: packages jq crds kube-tools ## Run the tests that decide whether a change may land (PKG=./pkg/...); CVO_TESTDATA=DIR adds those on real releases
-	@mkdir -p .cache; exec 9>$(RESULTS).lock; flock -n 9 || { echo 'another make test runs in this clone, or its tests have not ended' >&2; exit 2; }; \
-	  packages="$(or $(PKG),$(CACHED))"; rm -rf $(RESULTS); failed=0; trap 'exit 130' INT; \
+test: packages commands crds kube-tools ## Run the tests that decide whether a change may land (PKG=./pkg/...); CVO_TESTDATA=DIR adds those on real releases
+	@$(lock); packages="$(or $(PKG),$(CACHED))"; rm -rf $(RESULTS); failed=0; trap 'exit 130' INT; \
 	  $(if $(PKG),,echo 'part 1 of 3: the packages (most of the time)';) \
 	  $(call gotest,packages) -vet=off -timeout 20m $(if $(PKG),-count 1) $$packages $(TESTFLAGS) || failed=1; \
 	  $(if $(PKG),,\
@@ -166,13 +171,13 @@ test: packages jq crds kube-tools ## Run the tests that decide whether a change 
 	  $(call gotest,uncached) -vet=off -timeout 10m -count 1 -skip '$(WALKS)' $(UNCACHED) $(TESTFLAGS) || failed=1; \
 	  echo 'part 3 of 3: an install, an update and other main paths with the built cvo'; \
 	  $(call gotest,paths) -vet=off -timeout 20m -count 1 -run '$(MAIN_PATHS)' ./test/integration $(TESTFLAGS) || failed=1;) \
-	  [ $$failed -ne 0 ] || hack/ran.sh $(RESULTS)/*.json || exit 1; \
+	  [ $$failed -ne 0 ] || hack/ran.sh $(RESULTS)/*.json || failed=1; \
 	  hack/slowest.sh $(RESULTS)/*.json || true; $(failures); exit $$failed
 
 # Each ring runs even if another failed. At the end, the times and the failed tests are listed.
 .PHONY: test-all
-test-all: jq ## Run all rings: test, race, outer, interop and e2e, sequentially, even if one fails
-	@rm -rf $(RESULTS); times= failed=0; for ring in test race outer interop e2e; do \
+test-all: commands ## Run all rings: test, race, outer, interop and e2e, sequentially, even if one fails
+	@($(lock); rm -rf $(RESULTS)); times= failed=0; for ring in test race outer interop e2e; do \
 	    start=$$SECONDS result=passed; \
 	    $(MAKE) $$ring || { result=failed failed=1; }; \
 	    times+="  $$ring $$result after $$((SECONDS - start)) s"$$'\n'; \
@@ -187,13 +192,13 @@ CONCURRENT = $(shell grep -rlE --include='*.go' $(GOROUTINES) pkg internal cmd m
 # are short and real releases few; `make test` parses all of them. A process that the detector watches sleeps for a second
 # before it exits unless GORACE sets another time.
 .PHONY: race
-race: jq crds kube-tools ## Run the tests of packages with goroutines under the race detector, which needs a C compiler
-	CGO_ENABLED=1 GORACE=atexit_sleep_ms=50 $(call gotest,race,,tested) -race -vet=off -timeout 20m $(CONCURRENT) $(TESTFLAGS)
+race: commands crds kube-tools ## Run the tests of packages with goroutines under the race detector, which needs a C compiler
+	@$(lock); CGO_ENABLED=1 GORACE=atexit_sleep_ms=50 $(call gotest,race,,tested) -race -vet=off -timeout 20m $(CONCURRENT) $(TESTFLAGS)
 
 # The longest packages come first, so that the others run in parallel with them.
 .PHONY: outer
-outer: jq crds kube-tools helm ## Run the tests of whole programs: integration, Helm, docs, histories
-	packages=$$(go list ./test/integration ./test/image ./test/... | grep -E '/test/($(WHOLE))$$' | grep -vE '/(e2e|interop)$$'); \
+outer: commands crds kube-tools helm ## Run the tests of whole programs: integration, Helm, docs, histories
+	@$(lock); packages=$$(go list ./test/integration ./test/image ./test/... | grep -E '/test/($(WHOLE))$$' | grep -vE '/(e2e|interop)$$'); \
 	  $(call gotest,outer,,tested) -vet=off -timeout 45m -count 1 $$packages $(TESTFLAGS)
 
 .PHONY: flakes
@@ -201,34 +206,37 @@ flakes: ## Run make test N times on a busy machine and list the failed tests (N=
 	hack/flakes.sh '$(N)'
 
 .PHONY: interop
-interop: jq peers ## Exchange images and signatures with cosign, crane, skopeo, Fulcio and Rekor
-	$(call gotest,interop,,tested) -timeout 15m -count 1 ./test/interop $(TESTFLAGS)
+interop: commands peers ## Exchange images and signatures with cosign, crane, skopeo, Fulcio and Rekor
+	@$(lock); $(call gotest,interop,,tested) -timeout 15m -count 1 ./test/interop $(TESTFLAGS)
 
 .PHONY: integration
-integration: jq crds kube-tools ## Run only the tests of the built operator as a process against a real kube-apiserver
-	$(call gotest,integration,,tested) -timeout 30m -count 1 ./test/integration $(TESTFLAGS)
+integration: commands crds kube-tools ## Run only the tests of the built operator as a process against a real kube-apiserver
+	@$(lock); $(call gotest,integration,,tested) -timeout 30m -count 1 ./test/integration $(TESTFLAGS)
 
 # An older API server with the same etcd. The second run lists before it watches, as clients of such clusters do. The gates are fields of
 # pods that the tests set and that this version serves on request only.
 COMPAT := $(CURDIR)/bin/kube-compat
 COMPAT_ENV := CVO_KUBE_BIN="$(COMPAT)" CVO_KUBE_FEATURE_GATES=ImageVolume=true,HostnameOverride=true,EnvFiles=true,ContainerRestartRules=true
 
-.PHONY: compat
-compat: jq crds kube-tools ## Run the tests of applying, property and integration against kube-apiserver 1.34, with watch lists on and off
+.PHONY: kube-compat
+kube-compat: kube-tools
 	CVO_KUBE_BIN="$(COMPAT)" CVO_KUBE_MODULE=test/kube/compat test/kube/build.sh kube-apiserver
 	ln -sf ../kube/etcd "$(COMPAT)/etcd"
-	$(COMPAT_ENV) $(call gotest,compat,,tested) -timeout 60m -count 1 ./pkg/apply/... ./test/property ./test/integration $(TESTFLAGS)
-	KUBE_FEATURE_WatchListClient=false $(COMPAT_ENV) \
+
+.PHONY: compat
+compat: commands crds kube-compat ## Run the tests of applying, property and integration against kube-apiserver 1.34, with watch lists on and off
+	@$(lock); $(COMPAT_ENV) $(call gotest,compat,,tested) -timeout 60m -count 1 ./pkg/apply/... ./test/property ./test/integration $(TESTFLAGS)
+	@$(lock); KUBE_FEATURE_WatchListClient=false $(COMPAT_ENV) \
 	  $(call gotest,compat-list,,tested) -timeout 60m -count 1 ./pkg/apply/... ./test/property ./test/integration $(TESTFLAGS)
 
 .PHONY: e2e
-e2e: jq crds ## Run the tests on a real cluster, made by kind in Docker (KIND_NODE_IMAGE, CVO_E2E_KEEP=1: docs/dev/e2e.md)
-	@prepared=$$(test/e2e/prepare.sh) && set -- $$prepared && echo "node image: $$1, parallel clusters: $$2" && \
+e2e: commands crds ## Run the tests on a real cluster, made by kind in Docker (KIND_NODE_IMAGE, CVO_E2E_KEEP=1: docs/dev/e2e.md)
+	@$(lock); prepared=$$(test/e2e/prepare.sh) && set -- $$prepared && echo "node image: $$1, parallel clusters: $$2" && \
 	  CVO_E2E=1 KIND_NODE_IMAGE=$$1 $(call gotest,e2e,standard-verbose,tested) -timeout 60m -count 1 -parallel $$2 ./test/e2e $(TESTFLAGS)
 
 .PHONY: property
-property: jq crds kube-tools ## Try applying with SEEDS random histories against a real kube-apiserver, some under faults
-	$(call gotest,property,,tested) -timeout 120m -count 1 $(TESTFLAGS) ./test/property -args -property.seeds $(SEEDS)
+property: commands crds kube-tools ## Try applying with SEEDS random histories against a real kube-apiserver, some under faults
+	@$(lock); $(call gotest,property,,tested) -timeout 120m -count 1 $(TESTFLAGS) ./test/property -args -property.seeds $(SEEDS)
 
 .PHONY: fuzz
 fuzz: ## Fuzz every parser of outside bytes for FUZZTIME each

@@ -10,7 +10,7 @@ if ! [[ $runs =~ ^[1-9][0-9]*$ ]]; then
   exit 2
 fi
 rm -rf "$log" && mkdir -p "$log"
-make --no-print-directory packages jq crds kube-tools
+make --no-print-directory packages commands crds kube-tools
 
 for _ in $(seq "$(getconf _NPROCESSORS_ONLN)"); do
   (while kill -0 $$; do :; done) >/dev/null 2>&1 &
@@ -19,7 +19,7 @@ trap 'kill $(jobs -p)' EXIT
 
 for run in $(seq "$runs"); do
   start=$SECONDS
-  rm -rf "$results"
+  flock -w 10 "$results.lock" rm -rf "$results" || { echo 'other tests run in this clone' >&2 && exit 2; }
   echo "run $run of $runs of make test ${PKG:-}, log: $log/$run.log"
   # make expands the value of a variable once more, so each $ is doubled.
   if make --no-print-directory test TESTFLAGS="-count 1 ${TESTFLAGS//\$/\$\$}" >"$log/$run.log" 2>&1; then

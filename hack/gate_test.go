@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -122,7 +123,7 @@ func TestFlakesStopsIfNoTestRan(t *testing.T) {
 // TestFlakesPassesFlagsUnchanged runs a real make, which expands the value of a variable.
 func TestFlakesPassesFlagsUnchanged(t *testing.T) {
 	run := withFakes(t, "hack/flakes.sh", nil, "1")
-	makefile := "packages jq crds kube-tools:\n\ntest:\n\t@echo $(TESTFLAGS) >flags\n"
+	makefile := "packages commands crds kube-tools:\n\ntest:\n\t@echo $(TESTFLAGS) >flags\n"
 	require.NoError(t, os.WriteFile(filepath.Join(run.Dir, "Makefile"), []byte(makefile), 0o644))
 	run.Env = append(run.Env, "TESTFLAGS=-run 'TestA$|TestB$'")
 	output, err := run.CombinedOutput()
@@ -280,4 +281,71 @@ func TestFuzzStartsNoControlPlane(t *testing.T) {
 	output, err := run.CombinedOutput()
 	require.NoError(t, err, "%s", output)
 	assert.Regexp(t, `(?m)^go test -short .*\^FuzzA\$.* \./pkg/a$`, string(output))
+}
+
+// runMake returns a command that runs the real Makefile. It keeps the results in folder results, and builds no tools.
+func runMake(t *testing.T, results string, args ...string) *exec.Cmd {
+	t.Helper()
+	run := exec.CommandContext(t.Context(), "make", append([]string{"--no-print-directory", "-o", "crds", "-o", "kube-tools", "RESULTS=" + results}, args...)...)
+	run.Dir = ".."
+	for _, variable := range os.Environ() {
+		if name, _, _ := strings.Cut(variable, "="); name != "MAKEFLAGS" && name != "MAKEOVERRIDES" && name != "TESTFLAGS" && name != "PKG" {
+			run.Env = append(run.Env, variable) // the others are those of the make that runs this test
+		}
+	}
+	return run
+}
+
+func TestMakeRunsOneRingAtATime(t *testing.T) {
+	results := filepath.Join(t.TempDir(), "results")
+	lock, err := os.Create(results + ".lock")
+	require.NoError(t, err)
+	defer lock.Close()
+	require.NoError(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_EX))
+	for _, ring := range []string{"test", "race", "outer", "interop", "integration", "compat", "e2e", "property", "test-all"} {
+		output, err := runMake(t, results, "LOCK_WAIT=0", "GOTESTSUM=echo started", "PKG=./hack", "-o", "helm", "-o", "peers", "-o", "kube-compat", ring).CombinedOutput()
+		require.ErrorAs(t, err, new(*exec.ExitError), "%s: %s", ring, output)
+		assert.Contains(t, string(output), "other tests run in this clone", ring)
+		assert.NotContains(t, string(output), "started", ring)
+	}
+}
+
+// TestMakeListsHiddenFailures has a failed test in a package whose TestMain ends with 0, so that go test passes.
+func TestMakeListsHiddenFailures(t *testing.T) {
+	tests := filepath.Join(t.TempDir(), "gotestsum")
+	results := `{"Action":"fail","Package":"p","Test":"TestHidden"}` + "\n" + `{"Action":"pass","Package":"p"}`
+	script := "#!/bin/sh\nmkdir -p \"$(dirname \"$4\")\"\necho '" + results + "' >\"$4\"\n"
+	require.NoError(t, os.WriteFile(tests, []byte(script), 0o755))
+	output, err := runMake(t, filepath.Join(t.TempDir(), "results"), "GOTESTSUM="+tests, "PKG=./hack", "test").CombinedOutput()
+	require.ErrorAs(t, err, new(*exec.ExitError), "%s", output)
+	assert.Contains(t, string(output), "a test of p failed, and the package exits with 0")
+	assert.Contains(t, string(output), "what failed:\n  p TestHidden\n")
+}
+
+// TestMakeSettings checks that -short of the environment skips no test, and that targets never run in parallel.
+func TestMakeSettings(t *testing.T) {
+	run := runMake(t, t.TempDir(), "-j2", "--eval", "slow: ; @sleep 0.2; echo slow: $$GOFLAGS", "--eval", "fast: ; @echo fast", "slow", "fast")
+	run.Env = append(run.Env, "GOFLAGS=-short -mod=readonly -short=true")
+	output, err := run.CombinedOutput()
+	require.NoError(t, err, "%s", output)
+	assert.Equal(t, "slow: -mod=readonly -trimpath\nfast\n", string(output))
+}
+
+func TestVerifyDocsFindsBrokenLinks(t *testing.T) {
+	for text, want := range map[string]string{
+		"[a](b.md#a-heading)":                    "",
+		"[a][b]\n\n[b]: b.md":                    "",
+		"[a](https://example.com/none) `[a](x)`": "",
+		"```\n[a](none.md)\n```":                 "",
+		"[a](none.md)":                           "a.md: link to none.md: there is no ./none.md\n",
+		"[a](b.md#none)":                         "a.md: link to b.md#none: ./b.md has no such heading\n",
+		"[a][b]\n\n[b]: none.md":                 "a.md: link to none.md: there is no ./none.md\n",
+	} {
+		run := withFakes(t, "hack/verify-docs.sh", map[string]string{"git": `case "$*" in *error-unmatch*) ;; *) printf 'a.md\0b.md\0' ;; esac`})
+		require.NoError(t, os.WriteFile(filepath.Join(run.Dir, "a.md"), []byte(text+"\n"), 0o644))
+		require.NoError(t, os.WriteFile(filepath.Join(run.Dir, "b.md"), []byte("# B\n\n## A heading\n"), 0o644))
+		output, err := run.CombinedOutput()
+		assert.Equal(t, want == "", err == nil, text)
+		assert.Equal(t, want, string(output), text)
+	}
 }

@@ -54,7 +54,7 @@ func TestBuildersAreNotCached(t *testing.T) {
 	builds := regexp.MustCompile(`"build", "-|exec\.Command.*"build"|exec\.Command.*\.sh"|program\.Build\(|platform\.New\(`)
 	uncached := regexp.MustCompile(`^(test/(` + makeVariable(t, "WHOLE") + `)|` + makeVariable(t, "BUILDERS") + `)$`)
 	found := 0
-	for _, folder := range []string{"cmd", "examples", "internal", "manifests", "pkg", "test"} {
+	for _, folder := range []string{"cmd", "examples", "hack", "internal", "manifests", "pkg", "test"} {
 		require.NoError(t, filepath.WalkDir(filepath.Join(root, folder), func(path string, _ fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(path, "_test.go") {
 				return err
@@ -79,8 +79,8 @@ func TestVerifyComparesBeforeItGenerates(t *testing.T) {
 	assert.Equal(t, "hack/verify-generated.sh", regexp.MustCompile(`\S*generate\S*`).FindString(string(output)))
 }
 
-// TestTargetsThatReadResultsNeedJQ looks for recipes that end in hack/ran.sh, which would fail after a long run without jq.
-func TestTargetsThatReadResultsNeedJQ(t *testing.T) {
+// TestTargetsThatReadResultsNeedCommands looks for recipes that end in hack/ran.sh, which would fail after a long run without these commands.
+func TestTargetsThatReadResultsNeedCommands(t *testing.T) {
 	found := 0
 	for _, rule := range regexp.MustCompile(`(?m)^([a-z0-9-]+):(.*)\n((\t.*\n)+)`).FindAllStringSubmatch(readText(t, "Makefile"), -1) {
 		if !strings.Contains(rule[3], "$(call gotest,") && !strings.Contains(rule[3], "hack/ran.sh") {
@@ -88,7 +88,7 @@ func TestTargetsThatReadResultsNeedJQ(t *testing.T) {
 		}
 		found++
 		prerequisites, _, _ := strings.Cut(rule[2], "##")
-		assert.Contains(t, strings.Fields(prerequisites), "jq", "%s", rule[1])
+		assert.Contains(t, strings.Fields(prerequisites), "commands", "%s", rule[1])
 	}
 	assert.Greater(t, found, 5)
 }
