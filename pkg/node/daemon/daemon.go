@@ -446,7 +446,7 @@ func (d *Daemon) decide(ctx context.Context, current host.Config, desired string
 	case d.attempts.Config == desired && d.attempts.Replaces:
 		own = host.Without(own, found)
 	case current.Name != "" && len(found) > 0:
-		return decision, obstacle(fmt.Sprintf("%s, or run 'cvo nodes retry %s'", difference(current.Name, found), d.node))
+		return decision, obstacle(d.difference(current.Name, found))
 	}
 	policies, err := disruption.ForHost(d.policies, func(a disruption.Action) (bool, error) { return d.machine.Accepts(ctx, a) })
 	if err != nil {

@@ -28,7 +28,7 @@ type drift struct {
 	// changed is closed as soon as the result may be wrong. It is nil without a watch.
 	changed <-chan struct{}
 	stop    func()
-	// at is the time of the comparison, changes the number of changes that came soon after one, and due the time of the next one after a change.
+	// at is the time of the comparison, changes the number of changes that came soon after one, and due the time of the next one, without a watch.
 	at, due time.Time
 	changes int
 }
@@ -53,12 +53,14 @@ func (d *drift) unwatch() {
 // compare compares the host with its current config, unless no file has changed since the last time. after is the time until the next comparison; 0
 // if only a change requires one.
 func (d *Daemon) compare(ctx context.Context, s host.State) (after time.Duration) {
-	if d.drift.config == s.Current.Name && (d.drift.changed != nil || s.Current.Name == "") {
-		return 0
-	}
 	now := d.clock.Now()
-	if wait := d.drift.due.Sub(now); wait > 0 && d.drift.config == s.Current.Name {
-		return wait
+	if d.drift.config == s.Current.Name {
+		if d.drift.changed != nil || s.Current.Name == "" {
+			return 0
+		}
+		if wait := d.drift.due.Sub(now); wait > 0 {
+			return wait
+		}
 	}
 	d.drift.unwatch()
 	before := d.drift
@@ -81,15 +83,17 @@ func (d *Daemon) compare(ctx context.Context, s host.State) (after time.Duration
 		d.drift.unwatch()
 		d.drift.reason, after = fmt.Sprintf("comparing the host with MachineConfig %s: %v", s.Current.Name, err), driftInterval
 	} else if len(found) > 0 {
-		d.drift.reason = fmt.Sprintf("%s, or run 'cvo nodes retry %s'", difference(s.Current.Name, found), d.node)
+		d.drift.reason = d.difference(s.Current.Name, found)
 	}
 	if d.drift.reason != before.reason {
 		log.Info("host compared", "difference", d.drift.reason)
 	}
+	d.drift.due = now.Add(after)
 	return after
 }
 
 // difference returns a sentence without period about a host that differs from a config, with the remedy.
-func difference(config string, found []host.Drift) string {
-	return fmt.Sprintf("the host differs from MachineConfig %s: %s: %s. Restore the content of that MachineConfig", config, found[0].Path, found[0].Found)
+func (d *Daemon) difference(config string, found []host.Drift) string {
+	return fmt.Sprintf("the host differs from MachineConfig %s: %s: %s. Restore the content of that MachineConfig, or run 'cvo nodes retry %s'",
+		config, found[0].Path, found[0].Found, d.node)
 }

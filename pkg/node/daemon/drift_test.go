@@ -334,6 +334,8 @@ func TestHostThatCannotBeComparedIsComparedAgain(t *testing.T) {
 	d := process(t, s, m)
 	state, err := d.host.State()
 	require.NoError(t, err)
+	clk := clocktesting.NewFakeClock(time.Now())
+	d.clock = clk
 	blob := m.Root + "/var/lib/cvo-node/content/" + state.Current.Digest
 	require.NoError(t, os.Rename(blob, blob+".moved"))
 	n, after, err := d.step(t.Context(), newNode(map[string]string{api.DesiredConfigAnnotation: config}))
@@ -343,6 +345,11 @@ func TestHostThatCannotBeComparedIsComparedAgain(t *testing.T) {
 	assert.Contains(t, n.Annotations[api.NodeReasonAnnotation], "no such file")
 
 	require.NoError(t, os.Rename(blob+".moved", blob))
+	clk.Step(10 * time.Second)
+	_, after, err = d.step(t.Context(), n)
+	require.NoError(t, err)
+	assert.Equal(t, driftInterval-10*time.Second, after, "steps for other reasons neither compare nor prolong the wait")
+	clk.Step(after)
 	n, after, err = d.step(t.Context(), n)
 	require.NoError(t, err)
 	assert.Zero(t, after)
