@@ -67,6 +67,9 @@ const (
 	NodeReleased = "Released"
 )
 
+// IsNodeDegraded reports whether a state of a node means that its daemon cannot apply the desired config, or that its host differs from it.
+func IsNodeDegraded(state string) bool { return state == NodeDegraded || state == NodeUnreconcilable }
+
 // Names of annotations on MachineConfigs and on the ControllerConfig.
 const (
 	// GeneratedByAnnotation marks a MachineConfig that a controller made. Its value is the controller's version.

@@ -12,6 +12,7 @@ import (
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -250,4 +251,32 @@ func TestDefinitionRejectsPoliciesThatCannotBeRead(t *testing.T) {
 	}
 	soon := client.RawPatch(types.MergePatchType, []byte(`{"status": {"nodeDuration": "soon"}}`))
 	assert.True(t, apierrors.IsInvalid(s.client.Status().Patch(t.Context(), p.DeepCopy(), soon)))
+}
+
+// TestNodesAreRestoredWithinMaxUnavailable has two nodes that differ from their config. Administrators request the restoration of both.
+func TestNodesAreRestoredWithinMaxUnavailable(t *testing.T) {
+	s := start(t, "n1", "n2")
+	s.config("00-worker", map[string]string{"/etc/a": "1"})
+	config := s.updated("")
+	for name, folder := range s.hosts {
+		require.NoError(t, os.Remove(filepath.Join(folder, "etc/a")))
+		s.eventually(func(c *assert.CollectT) { assert.True(c, nodepool.Differs(s.node(name)), name) })
+	}
+	end := s.pod("app-on-n1", "n1")
+	s.cvo("", "nodes", "retry", "n1")
+	s.eventuallyDeleted("app-on-n1")
+	s.cvo("", "nodes", "retry", "n2")
+	s.eventually(func(c *assert.CollectT) {
+		assert.Contains(c, condition(s.node("n2"), corev1.NodeDrainInProgress).Message,
+			"The drain waits for a slot: 1 node of MachineConfigPool worker may be unavailable at the same time, and n1 is")
+	})
+	assert.Equal(t, []string{"n1"}, s.cordoned())
+	end()
+	s.eventually(func(c *assert.CollectT) {
+		for name, folder := range s.hosts {
+			assert.True(c, nodepool.IsDone(s.node(name)), name)
+			assert.FileExists(c, filepath.Join(folder, "etc/a"))
+		}
+	})
+	assert.Equal(t, config, s.node("n2").Annotations[api.CurrentConfigAnnotation])
 }

@@ -39,8 +39,8 @@ delays of up to an hour, and this command ends the delay.
 
 If a file of the config has changed on a node, the node is degraded until its content is restored. This command restores it as an
 update would: with a drain and a reboot, unless a node disruption policy for the file spares them. If that fails, the node tries
-again by itself. The command waits for no slot: it fails while maxUnavailable other nodes of the pool are not ready, are being updated
-or have just been requested. It does not count the nodes of a zone.
+again by itself. The drain begins once fewer nodes of the pool are unavailable than maxUnavailable, and in the zone than
+maxUnavailablePerZone allow.
 
 The command writes annotation ` + api.NodeRetryAnnotation + ` of the Node. Each run requests one attempt: if that fails, too,
 run the command again. A node that failed kept its slot of maxUnavailable, so it is drained at once, also in a paused pool and outside the

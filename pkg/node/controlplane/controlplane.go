@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/internal/printable"
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/kube/apiserver"
 	"github.com/cluster-version/cvo/pkg/node/plan"
 	"github.com/cluster-version/cvo/pkg/node/pool"
@@ -59,8 +60,13 @@ func New(c, reader client.Reader, config *rest.Config, clk clock.PassiveClock) *
 }
 
 // Refusal returns why a control-plane node must not leave now, as a sentence without subject and period; empty if it may. nodes and budgets are those
-// of the cluster. wait is the time until the API servers are checked again; 0 if an event of etcd's pods or budgets shows when the node may leave.
+// of the cluster. wait is the time until the API servers are checked again; 0 if an event of a node, or of etcd's pods or budgets, shows when the node may leave.
 func (g *Guard) Refusal(ctx context.Context, n *corev1.Node, nodes []*corev1.Node, budgets []policyv1.PodDisruptionBudget) (why string, wait time.Duration) {
+	for _, other := range nodes {
+		if _, ours := other.Annotations[api.CordonAnnotation]; ours && other.Name != n.Name && pool.IsControlPlaneNode(other) {
+			return fmt.Sprintf("waits for control-plane node %s, which has a cordon of the node stage", other.Name), 0
+		}
+	}
 	var members corev1.PodList
 	if err := g.client.List(ctx, &members, client.InNamespace(metav1.NamespaceSystem), client.MatchingLabels(plan.EtcdLabels()), client.UnsafeDisableDeepCopy); err != nil {
 		return "waits for the pods of etcd, which cannot be listed: " + err.Error(), guardAge

@@ -77,17 +77,13 @@ func Described(n *corev1.Node) []corev1.NodeCondition {
 	return described
 }
 
-func isDegraded(state string) bool {
-	return state == api.NodeDegraded || state == api.NodeUnreconcilable
-}
-
 func isDrained(c corev1.NodeCondition) bool { return c.Type == corev1.NodeDrained }
 
 // phase returns the conditions of the current phase of a node's update, without times.
 func phase(n *corev1.Node, blocker string) map[corev1.NodeConditionType]corev1.NodeCondition {
 	notes := n.Annotations
 	config, state := notes[api.DesiredConfigAnnotation], notes[api.NodeStateAnnotation]
-	isSettled := config == notes[api.CurrentConfigAnnotation] && (state == api.NodeDone || !IsRequested(n) && IsAnswered(n) && isDegraded(state))
+	isSettled := config == notes[api.CurrentConfigAnnotation] && (state == api.NodeDone || !IsRequested(n) && IsAnswered(n) && api.IsNodeDegraded(state))
 	if config == "" || isSettled { // the host of a settled node may differ from its config
 		return nil
 	}
@@ -105,7 +101,7 @@ func phase(n *corev1.Node, blocker string) map[corev1.NodeConditionType]corev1.N
 			add(corev1.NodeDrained, "Drained", "The pods are gone") // otherwise the pods could run nowhere else, and stay
 		}
 		add(corev1.NodeMaintenanceInProgress, state, "The host is updated to MachineConfig "+config)
-	case isDegraded(state):
+	case api.IsNodeDegraded(state):
 		add(corev1.NodeMaintenancePlanned, state, "The update to MachineConfig "+config+" failed and is tried again")
 	default:
 		add(corev1.NodeMaintenancePlanned, "Targeted", "The node is to be updated to MachineConfig "+config)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -62,6 +63,10 @@ type drains struct {
 	// requested holds, for each node, the pods whose eviction was requested, until the node is drained. A restart forgets them, which costs one
 	// request each.
 	requested map[string]map[types.UID]eviction
+	// waiting has the nodes whose drain waits for a slot.
+	waiting map[string]bool
+	// slots is held by the drain that begins, if the number of drains is limited here.
+	slots sync.Mutex
 	// written are versions of nodes that the cache may not show yet.
 	written watch.Written[*corev1.Node]
 }
@@ -96,7 +101,7 @@ func newDrains(
 ) *drains {
 	return &drains{
 		isControlPlane: isControlPlane, client: c, core: core, guard: guard, clock: clk, recorder: recorder, pace: pace, pod: pod,
-		requested: map[string]map[types.UID]eviction{},
+		requested: map[string]map[types.UID]eviction{}, waiting: map[string]bool{},
 	}
 }
 
@@ -120,7 +125,7 @@ func (r *drains) Reconcile(ctx context.Context, request reconcile.Request) (reco
 	case apierrors.IsConflict(err):
 		return reconcile.Result{RequeueAfter: cluster.ConflictRetry}, nil
 	case apierrors.IsNotFound(err):
-		r.forgetEvictions(request.Name)
+		r.forget(request.Name)
 		r.written.Forget(request.Name)
 		return reconcile.Result{}, nil
 	case err != nil:
@@ -167,7 +172,7 @@ func (p *progress) blocker() string {
 func (r *drains) answer(ctx context.Context, n *corev1.Node) (*corev1.Node, progress, error) {
 	wanted := n.Annotations[api.DesiredDrainAnnotation]
 	if wanted == "" || drain.IsAnswered(n) {
-		r.forgetEvictions(n.Name)
+		r.forget(n.Name)
 		return n, progress{}, nil
 	}
 	switch {
@@ -175,7 +180,7 @@ func (r *drains) answer(ctx context.Context, n *corev1.Node) (*corev1.Node, prog
 		n, err := r.uncordon(ctx, n, wanted)
 		return n, progress{}, err
 	case drain.IsRequested(n) && pool.IsReleased(n):
-		r.forgetEvictions(n.Name) // its daemon has the cordon lifted
+		r.forget(n.Name) // its daemon has the cordon lifted
 		return n, progress{}, nil
 	case drain.IsRequested(n):
 		return r.drain(ctx, n, wanted)
@@ -219,48 +224,13 @@ func (r *drains) uncordon(ctx context.Context, n *corev1.Node, wanted string) (*
 }
 
 // drain cordons the node, evicts its pods and, once they are gone, answers the request. If another client uncordons the node meanwhile, the
-// answer fails and the node is cordoned again. If its pods could run nowhere else, drain answers at once and changes nothing. A drain that has
-// begun continues. That of a control-plane node begins only while the control plane survives its loss: the controller's consent to the update may be
-// old, because a daemon tries again by itself.
+// answer fails and the node is cordoned again. If its pods could run nowhere else, drain answers at once and changes nothing.
 func (r *drains) drain(ctx context.Context, n *corev1.Node, wanted string) (*corev1.Node, progress, error) {
-	if pool.IsControlPlaneNode(n) && !r.hasBegun(n) {
-		nodes, err := r.nodes(ctx)
-		if err != nil {
-			return n, progress{}, err
-		}
-		if i := slices.IndexFunc(nodes, func(other *corev1.Node) bool {
-			_, ours := other.Annotations[api.CordonAnnotation]
-			return ours && other.Name != n.Name && pool.IsControlPlaneNode(other)
-		}); i >= 0 {
-			return n, progress{wait: refusedRetry, blockers: []string{fmt.Sprintf("The drain waits for control-plane node %s, which has a cordon of the node stage", nodes[i].Name)}}, nil
-		}
-		var budgets policyv1.PodDisruptionBudgetList
-		if err := r.client.List(ctx, &budgets, client.UnsafeDisableDeepCopy); err != nil {
-			return n, progress{}, fmt.Errorf("listing PodDisruptionBudgets: %w", err)
-		}
-		if why, wait := r.guard.Refusal(ctx, n, nodes, budgets.Items); why != "" {
-			return n, progress{wait: cmp.Or(wait, refusedRetry), blockers: []string{"The drain " + why}}, nil
-		}
-		if pool.IsStranded(n, nodes) {
-			n, err := r.write(ctx, n, func(n *corev1.Node) { n.Annotations[api.AppliedDrainAnnotation] = wanted })
-			if err == nil {
-				logr.FromContextOrDiscard(ctx).Info("node not drained: its pods could run nowhere else", "node", n.Name)
-			}
-			return n, progress{}, err
-		}
+	n, p, isCordoned, err := r.begin(ctx, n, wanted)
+	if !isCordoned || err != nil {
+		return n, p, err // the written cordon is an event
 	}
-	if !n.Spec.Unschedulable {
-		n, err := r.write(ctx, n, func(n *corev1.Node) {
-			attempt, _ := strconv.Atoi(n.Annotations[api.CordonAnnotation])
-			n.Spec.Unschedulable = true
-			n.Annotations[api.CordonAnnotation] = strconv.Itoa(attempt + 1)
-		})
-		if err == nil {
-			logr.FromContextOrDiscard(ctx).Info("node cordoned", "node", n.Name, "attempt", n.Annotations[api.CordonAnnotation])
-		}
-		return n, progress{}, err
-	}
-	p, err := r.evict(ctx, n.Name)
+	p, err = r.evict(ctx, n.Name)
 	if err != nil || p.left {
 		return n, p, err // the end of a pod is an event
 	}
@@ -269,6 +239,84 @@ func (r *drains) drain(ctx context.Context, n *corev1.Node, wanted string) (*cor
 		logr.FromContextOrDiscard(ctx).Info("node drained", "node", n.Name)
 	}
 	return n, p, err
+}
+
+// begin cordons the node. isCordoned is true if it was already. A drain that has begun continues. Another one begins only while refusal allows it: the
+// consent to the update of a control-plane node may be old, because a daemon tries again by itself, and a node whose content is restored has none.
+func (r *drains) begin(ctx context.Context, n *corev1.Node, wanted string) (next *corev1.Node, p progress, isCordoned bool, err error) {
+	if !r.hasBegun(n) && (pool.IsControlPlaneNode(n) || pool.IsRestoring(n)) {
+		r.slots.Lock() // until the cordon is written, so that no other node gets the same slot
+		defer r.slots.Unlock()
+		nodes, err := r.nodes(ctx)
+		if err != nil {
+			return n, progress{}, false, err
+		}
+		why, wait, err := r.refusal(ctx, n, nodes)
+		if why != "" || err != nil {
+			return n, progress{wait: cmp.Or(wait, refusedRetry), blockers: []string{"The drain " + why}}, false, err
+		}
+		if pool.IsControlPlaneNode(n) && pool.IsStranded(n, nodes) {
+			n, err := r.write(ctx, n, func(n *corev1.Node) { n.Annotations[api.AppliedDrainAnnotation] = wanted })
+			if err == nil {
+				logr.FromContextOrDiscard(ctx).Info("node not drained: its pods could run nowhere else", "node", n.Name)
+			}
+			return n, progress{}, false, err
+		}
+	}
+	if n.Spec.Unschedulable {
+		return n, progress{}, true, nil
+	}
+	next, err = r.write(ctx, n, func(n *corev1.Node) {
+		attempt, _ := strconv.Atoi(n.Annotations[api.CordonAnnotation])
+		n.Spec.Unschedulable = true
+		n.Annotations[api.CordonAnnotation] = strconv.Itoa(attempt + 1)
+	})
+	if err == nil {
+		logr.FromContextOrDiscard(ctx).Info("node cordoned", "node", next.Name, "attempt", next.Annotations[api.CordonAnnotation])
+	}
+	return next, progress{}, false, err
+}
+
+// refusal returns why the drain of a node must not begin now, as a sentence without subject and period; empty if it may. nodes are those of the
+// cluster. wait is the time until the next attempt; 0 if the change of an object may end it.
+func (r *drains) refusal(ctx context.Context, n *corev1.Node, nodes []*corev1.Node) (why string, wait time.Duration, err error) {
+	if pool.IsRestoring(n) {
+		why, err := r.slotRefusal(ctx, n, nodes)
+		r.setWaiting(n.Name, why != "")
+		if why != "" || err != nil {
+			return why, 0, err
+		}
+	}
+	if !pool.IsControlPlaneNode(n) {
+		return "", 0, nil
+	}
+	var budgets policyv1.PodDisruptionBudgetList
+	if err := r.client.List(ctx, &budgets, client.UnsafeDisableDeepCopy); err != nil {
+		return "", 0, fmt.Errorf("listing PodDisruptionBudgets: %w", err)
+	}
+	why, wait = r.guard.Refusal(ctx, n, nodes, budgets.Items)
+	return why, wait, nil
+}
+
+// slotRefusal returns pool.RestorationRefusal for the node's pool; empty without a pool.
+func (r *drains) slotRefusal(ctx context.Context, n *corev1.Node, nodes []*corev1.Node) (string, error) {
+	var pools mcfgv1.MachineConfigPoolList
+	if err := r.client.List(ctx, &pools, client.UnsafeDisableDeepCopy); err != nil {
+		return "", fmt.Errorf("listing MachineConfigPools: %w", err)
+	}
+	all := pointers.To(pools.Items)
+	members := pool.Assign(all, nodes).Nodes
+	i := slices.IndexFunc(all, func(p *mcfgv1.MachineConfigPool) bool {
+		return slices.ContainsFunc(members[p.Name], func(member *corev1.Node) bool { return member.Name == n.Name })
+	})
+	if i < 0 {
+		return "", nil
+	}
+	var rules api.NodeRolloutPolicy
+	if err := r.client.Get(ctx, client.ObjectKey{Name: all[i].Name}, &rules); client.IgnoreNotFound(err) != nil {
+		return "", fmt.Errorf("reading NodeRolloutPolicy %s: %w", all[i].Name, err)
+	}
+	return pool.RestorationRefusal(all[i], members[all[i].Name], n, int(rules.Spec.MaxUnavailablePerZone)), nil
 }
 
 // hasBegun reports whether the drain of a node has begun: it has our cordon, or evictions if the cordon is another client's.
@@ -420,11 +468,33 @@ func (r *drains) budgetChanged(_ context.Context, o client.Object) []reconcile.R
 	return requests
 }
 
-// forgetEvictions drops the evictions of a node that is drained or gone.
-func (r *drains) forgetEvictions(node string) {
+// forget drops what is known about a node that is drained or gone.
+func (r *drains) forget(node string) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	delete(r.requested, node)
+	delete(r.waiting, node)
+}
+
+func (r *drains) setWaiting(node string, waits bool) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	if waits {
+		r.waiting[node] = true
+	} else {
+		delete(r.waiting, node)
+	}
+}
+
+// ofWaiting requests the nodes whose drain waits for a slot, which any node may have freed.
+func (r *drains) ofWaiting(context.Context, client.Object) []reconcile.Request {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	var requests []reconcile.Request
+	for node := range r.waiting {
+		requests = append(requests, requestFor(node)...)
+	}
+	return requests
 }
 
 // write changes a node unless it has changed since it was read, and returns it.

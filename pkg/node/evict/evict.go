@@ -97,6 +97,7 @@ func (r *drains) add(mgr manager.Manager, caughtUp *watch.CatchUp) error {
 	}
 	return builder.ControllerManagedBy(mgr).Named(name).
 		For(&corev1.Node{}, builder.WithPredicates(cluster.OnChanges(mattersToDrain), predicate.NewPredicateFuncs(r.serves))).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.ofWaiting), builder.WithPredicates(cluster.OnChanges(freesSlot))).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.ofPod)).
 		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.budgetChanged), builder.WithPredicates(cluster.OnChanges(plan.Frees))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
@@ -119,6 +120,9 @@ func (r *drains) serves(o client.Object) bool {
 	n, ok := o.(*corev1.Node)
 	return ok && pool.IsControlPlaneNode(n) == r.isControlPlane
 }
+
+// freesSlot reports whether pods can start on a node again.
+func freesSlot(before, after *corev1.Node) bool { return pool.IsBusy(before) && !pool.IsBusy(after) }
 
 // mattersToDrain reports whether a change of a node may change its drain.
 func mattersToDrain(before, after *corev1.Node) bool {

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/api"
 )
 
@@ -65,6 +66,36 @@ func UsedByZone(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node) map[string]in
 		}
 	}
 	return used
+}
+
+// RestorationRefusal returns why a node of a pool must not be drained to restore the content of its config now, as a sentence without subject and period;
+// empty if it may. Any number of nodes may differ from their config and serve, so they have no slots until they are drained. nodes are the pool's.
+// perZone is the maximum number of unavailable nodes in a zone; 0 is no limit.
+func RestorationRefusal(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node, n *corev1.Node, perZone int) string {
+	most, err := MaxUnavailable(p, len(nodes))
+	if err != nil {
+		return "waits: " + err.Error()
+	}
+	var busy, inZone []string
+	for _, other := range nodes {
+		_, isCordoned := other.Annotations[api.CordonAnnotation]
+		if other.Name == n.Name || !IsBusy(other) || IsRestoring(other) && !isCordoned && IsReady(other) {
+			continue
+		}
+		busy = append(busy, other.Name)
+		if zone := n.Labels[corev1.LabelTopologyZone]; zone != "" && zone == other.Labels[corev1.LabelTopologyZone] {
+			inZone = append(inZone, other.Name)
+		}
+	}
+	switch {
+	case len(busy) >= most:
+		return fmt.Sprintf("waits for a slot: %s of MachineConfigPool %s may be unavailable at the same time, and %s is",
+			printable.Count(most, "node"), p.Name, printable.AndOthers(busy[0], len(busy), "node"))
+	case perZone > 0 && len(inZone) >= perZone:
+		return fmt.Sprintf("waits for a slot in its zone: %s of MachineConfigPool %s may be unavailable in a zone, and %s is",
+			printable.Count(perZone, "node"), p.Name, printable.AndOthers(inZone[0], len(inZone), "node"))
+	}
+	return ""
 }
 
 // Failed returns the number of nodes that run another config than the pool's because they failed to stage or to apply it, also while they try again.

@@ -106,8 +106,7 @@ func isSettled(n *corev1.Node) bool {
 
 // IsDegraded reports whether the daemon cannot apply the desired config.
 func IsDegraded(n *corev1.Node) bool {
-	state := n.Annotations[api.NodeStateAnnotation]
-	return state == api.NodeDegraded || state == api.NodeUnreconcilable
+	return api.IsNodeDegraded(n.Annotations[api.NodeStateAnnotation])
 }
 
 // isFailing reports whether the daemon cannot apply a config that the node does not run yet.
@@ -128,6 +127,9 @@ func HoldsSlot(n *corev1.Node) bool {
 
 // Differs reports whether the host of the node differs from the config that it has.
 func Differs(n *corev1.Node) bool { return isSettled(n) && IsDegraded(n) }
+
+// IsRestoring reports whether the daemon waits for the drain of the node to restore the content of its config.
+func IsRestoring(n *corev1.Node) bool { return isSettled(n) && drain.IsPending(n) }
 
 // IsBusy reports whether pods cannot start on the node, or soon cannot: it is not ready, or its update is in progress.
 func IsBusy(n *corev1.Node) bool { return !IsReady(n) || HoldsSlot(n) }

@@ -341,3 +341,41 @@ func TestPoolsWithAControlPlaneNodeRunTheControlPlane(t *testing.T) {
 	nodes[1].Labels = map[string]string{"node-role.kubernetes.io/arbiter": ""}
 	assert.True(t, pool.UpdatesControlPlane("custom", nodes))
 }
+
+func TestRestorationsUseFreeSlots(t *testing.T) {
+	for _, tt := range []struct {
+		others, restoring string // nodes beside n, and those of them that request a drain to restore their content
+		perZone           int
+		want              string
+	}{
+		{"a:v1→v1", "", 0, ""},
+		{"a:v1→v1!", "", 0, "waits for a slot: 2 nodes of MachineConfigPool worker may be unavailable at the same time, and z (and 1 other node) is"},
+		{"a:v1→v1/Degraded", "", 0, ""}, // it serves
+		{"a:v0→v1/Degraded", "", 0, ""}, // so does that one
+		{"a:v1→v1/Working", "a", 0, ""}, // it waits, too
+		{"a:v1→v1/Working!", "a", 0, "at the same time"},
+		{"a:v1→v1/Working^", "a", 0, "at the same time"}, // its drain has begun
+		{"a:v0→v1/Working", "", 0, "at the same time"},   // it has a slot
+		{"a:v1→v1", "", 1, "waits for a slot in its zone: 1 node of MachineConfigPool worker may be unavailable in a zone, and z is"},
+	} {
+		t.Run(tt.others, func(t *testing.T) {
+			nodes := parseNodes(t, "n:v1→v1/Working z:v1→v1! "+tt.others)
+			for _, n := range nodes {
+				if n.Name == "n" || n.Name == tt.restoring {
+					n.Annotations[api.DesiredDrainAnnotation] = "drain-v1"
+				}
+				if n.Name == "n" || n.Name == "z" {
+					n.Labels = map[string]string{corev1.LabelTopologyZone: "eu"}
+				}
+				if n.Name == tt.restoring && n.Spec.Unschedulable {
+					n.Annotations[api.CordonAnnotation] = "1"
+				}
+			}
+			p := &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}
+			p.Spec.MaxUnavailable = new(intstr.FromInt32(2))
+			got := pool.RestorationRefusal(p, nodes, nodes[0], tt.perZone)
+			assert.Equal(t, tt.want == "", got == "", got)
+			assert.Contains(t, got, tt.want)
+		})
+	}
+}

@@ -2,7 +2,6 @@ package nodes_test
 
 import (
 	"testing"
-	"time"
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	"github.com/stretchr/testify/assert"
@@ -36,34 +35,6 @@ func TestRetryRestoresTheContentOfTheNodesConfig(t *testing.T) {
 	}
 }
 
-// TestNodesThatDifferAreRestoredWithinMaxUnavailable has nodes that all differ. Only those that are being restored use a slot.
-func TestNodesThatDifferAreRestoredWithinMaxUnavailable(t *testing.T) {
-	differs := func(name string) *corev1.Node {
-		return newNode(name, "currentConfig", target, "desiredConfig", target, "state", api.NodeDegraded)
-	}
-	working := newNode("working", "currentConfig", target, "desiredConfig", target, "state", api.NodeWorking)
-	c := nodes.Cluster{At: now, Pools: []*mcfgv1.MachineConfigPool{newPool("worker")}, Nodes: []*corev1.Node{differs("a"), differs("b"), working}}
-	_, err := nodes.NewRetry(c, "a")
-	require.EqualError(t, err, "1 node of MachineConfigPool worker may be unavailable at the same time, and working already: wait until they are ready")
-	working.Annotations[api.NodeStateAnnotation] = api.NodeDone
-	_, err = nodes.NewRetry(c, "a")
-	require.NoError(t, err)
-
-	c.Nodes[1].Annotations[api.NodeRetryAnnotation] = target + " " + now.Add(-time.Second).Format(time.RFC3339Nano)
-	_, err = nodes.NewRetry(c, "a")
-	require.ErrorContains(t, err, "and b already", "its daemon has not begun")
-	c.At = now.Add(time.Minute)
-	_, err = nodes.NewRetry(c, "a")
-	require.NoError(t, err)
-
-	for _, n := range c.Nodes[:2] {
-		n.Labels = map[string]string{"role": "master", "node-role.kubernetes.io/control-plane": ""}
-	}
-	c.Pools = []*mcfgv1.MachineConfigPool{newPool("master")}
-	_, err = nodes.NewRetry(c, "a")
-	require.NoError(t, err, "control-plane nodes that differ serve")
-}
-
 func TestRetryNeedsAFailureOfThePoolsConfig(t *testing.T) {
 	other := newNode("n", "currentConfig", target, "desiredConfig", before, "state", api.NodeDegraded)
 	for _, tt := range []struct {
@@ -90,20 +61,4 @@ func TestRetryNeedsAFailureOfThePoolsConfig(t *testing.T) {
 			require.EqualError(t, err, tt.want)
 		})
 	}
-}
-
-func TestControlPlaneNodeIsRetriedAlone(t *testing.T) {
-	master := func(n *corev1.Node) *corev1.Node {
-		n.Labels = map[string]string{"role": "master", "node-role.kubernetes.io/control-plane": ""}
-		return n
-	}
-	down := master(at("down", target))
-	down.Spec.Unschedulable = true
-	failed := master(to("failed", api.NodeDegraded))
-	c := nodes.Cluster{At: now, Pools: []*mcfgv1.MachineConfigPool{newPool("master")}, Nodes: []*corev1.Node{failed, down}}
-	_, err := nodes.NewRetry(c, "failed")
-	require.EqualError(t, err, "control-plane node down is unavailable: wait until it is ready, because control-plane nodes are updated one at a time")
-	down.Spec.Unschedulable = false
-	_, err = nodes.NewRetry(c, "failed")
-	require.NoError(t, err)
 }
