@@ -23,6 +23,9 @@ const NodeHoldAnnotation = "cvo.cluster-version.github.io/hold"
 // config, a space and a text that differs from that of the last request. An administrator writes it, and the daemon follows each value once.
 const NodeRetryAnnotation = "cvo.cluster-version.github.io/retry"
 
+// RestoreAnnotation on a MachineConfigNode is "true" if the policy of its pool has restoreContent. The controller writes it for the daemon.
+const RestoreAnnotation = "cvo.cluster-version.github.io/restore-content"
+
 // Conditions of a NodeRolloutPolicy, and their reasons.
 const (
 	// PolicyAccepted reports whether the policy can be applied. If it is False, no node of the pool starts.
@@ -66,6 +69,8 @@ type NodeRolloutPolicySpec struct {
 	MaxUnavailablePerZone int32 `json:"maxUnavailablePerZone,omitempty"`
 	// HoldOSImage makes the pool keep the image of the operating system that it has from the release. Other changes of its config continue.
 	HoldOSImage bool `json:"holdOSImage,omitempty"`
+	// RestoreContent makes a node whose files or units differ from its config restore them by itself, where node disruption policies spare it the reboot.
+	RestoreContent bool `json:"restoreContent,omitempty"`
 }
 
 // NodeCanary limits which nodes start until some have proved that a config works.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
+	operatorv1 "github.com/openshift/api/operator/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -279,4 +280,27 @@ func TestNodesAreRestoredWithinMaxUnavailable(t *testing.T) {
 		}
 	})
 	assert.Equal(t, config, s.node("n2").Annotations[api.CurrentConfigAnnotation])
+
+	// With a policy, the nodes restore it by themselves.
+	settings := &operatorv1.MachineConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "cluster"}}
+	settings.Spec.ManagementState = operatorv1.Managed
+	settings.Spec.NodeDisruptionPolicy.Files = []operatorv1.NodeDisruptionPolicySpecFile{{
+		Path: "/etc/a", Actions: []operatorv1.NodeDisruptionPolicySpecAction{{Type: operatorv1.NoneSpecAction}},
+	}}
+	settings.Spec.NodeDisruptionPolicy.SSHKey.Actions = []operatorv1.NodeDisruptionPolicySpecAction{{Type: operatorv1.NoneSpecAction}}
+	require.NoError(t, s.client.Create(t.Context(), settings))
+	file := filepath.Join(s.hosts["n1"], "etc/a")
+	require.NoError(t, os.Remove(file))
+	s.eventually(func(c *assert.CollectT) { assert.True(c, nodepool.Differs(s.node("n1"))) })
+	s.policy(func(spec *api.NodeRolloutPolicySpec) { spec.RestoreContent = true })
+	s.eventually(func(c *assert.CollectT) {
+		assert.True(c, nodepool.IsDone(s.node("n1")))
+		assert.FileExists(c, file)
+	})
+	s.policy(func(spec *api.NodeRolloutPolicySpec) { spec.RestoreContent = false })
+	s.eventually(func(c *assert.CollectT) {
+		m := &mcfgv1.MachineConfigNode{}
+		require.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Name: "n1"}, m))
+		assert.NotContains(c, m.Annotations, api.RestoreAnnotation)
+	})
 }

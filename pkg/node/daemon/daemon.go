@@ -61,6 +61,8 @@ type Daemon struct {
 	// staging is the result of the last request to stage a config.
 	staging staging
 	drift   drift
+	// mayRestore is the controller's permission to restore content without a request of an administrator.
+	mayRestore bool
 
 	// reports counts failed reports, and nextReport is the earliest time of the next one after one without an answer.
 	reports    retry
@@ -140,6 +142,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 			if err := d.rejoin(seen.node.Object); err != nil {
 				return err
 			}
+			d.mayRestore = seen.machine.Object != nil && seen.machine.Object.Annotations[api.RestoreAnnotation] == "true"
 			if pool.IsReleased(seen.node.Object) {
 				seen.machine.Object = nil // there is nothing to stage and to report
 			}
@@ -226,13 +229,22 @@ func (d *Daemon) step(ctx context.Context, n *corev1.Node) (written *corev1.Node
 	}
 	isCurrent := desired == "" || desired == current.Name
 	var compareAgain time.Duration
-	if isCurrent && (isRequested || d.attempts.Config != "" || rolledBack.Config != "") {
+	if isCurrent && (isRequested || d.attempts.Config != "" || rolledBack.Config != "" || d.mayRestore) {
 		compareAgain = d.compare(ctx, state)
 	}
 	next := d.attempts
 	if isRequested {
 		next = attempts{Retried: retryID(n), Config: desired, Replaces: true}
 		logr.FromContextOrDiscard(ctx).Info("retrying on request", "config", desired)
+	} else if isCurrent && d.attempts.Config == "" && rolledBack.Config == "" {
+		restores, err := d.restoresItself(ctx, n, state)
+		if err != nil {
+			return nil, 0, err
+		}
+		if restores {
+			next = attempts{Retried: d.attempts.Retried, Config: desired, Replaces: true}
+			logr.FromContextOrDiscard(ctx).Info("restoring the content", "config", desired)
+		}
 	}
 	if isCurrent && d.drift.reason == "" {
 		next = attempts{Retried: next.Retried}
@@ -448,11 +460,9 @@ func (d *Daemon) decide(ctx context.Context, current host.Config, desired string
 	case current.Name != "" && len(found) > 0:
 		return decision, obstacle(d.difference(current.Name, found))
 	}
-	policies, err := disruption.ForHost(d.policies, func(a disruption.Action) (bool, error) { return d.machine.Accepts(ctx, a) })
-	if err != nil {
-		return decision, obstacle(err.Error())
+	if decision, err = d.disruption(ctx, own, content); err != nil {
+		return decision, err
 	}
-	decision = disruption.Decide(config.Difference(own, content), policies)
 	switch refusal, err := d.machine.Refusal(ctx, content, decision.Actions); {
 	case err != nil:
 		return decision, obstacle(err.Error())
@@ -460,6 +470,15 @@ func (d *Daemon) decide(ctx context.Context, current host.Config, desired string
 		return decision, obstacle(refusal)
 	}
 	return decision, nil
+}
+
+// disruption returns what the policies require for a change of the content. An error is an obstacle.
+func (d *Daemon) disruption(ctx context.Context, from, to config.Content) (disruption.Decision, error) {
+	policies, err := disruption.ForHost(d.policies, func(a disruption.Action) (bool, error) { return d.machine.Accepts(ctx, a) })
+	if err != nil {
+		return disruption.Decision{}, obstacle(err.Error())
+	}
+	return disruption.Decide(config.Difference(from, to), policies), nil
 }
 
 func (d *Daemon) apply(ctx context.Context, name string, content config.Content, actions []disruption.Action) error {
@@ -479,7 +498,7 @@ func (d *Daemon) confirm(ctx context.Context, name string) error {
 		logr.FromContextOrDiscard(ctx).Info("config applied", "config", name, "paths", pathsOf(change))
 		d.save(ctx, attempts{Retried: d.attempts.Retried})
 		d.drift.unwatch()
-		d.drift = drift{} // it is that of before
+		d.drift = drift{at: d.drift.at, changes: d.drift.changes} // the rest is that of before
 	}
 	return err
 }

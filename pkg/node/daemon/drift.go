@@ -4,12 +4,18 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
+	operatorv1 "github.com/openshift/api/operator/v1"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/cluster-version/cvo/internal/backoff"
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/node/disruption"
 	"github.com/cluster-version/cvo/pkg/node/host"
 )
 
@@ -23,8 +29,9 @@ const driftInterval = time.Minute
 // drift is the result of the last comparison of the host with its current config.
 type drift struct {
 	config string
-	// reason says how the host differs; empty if it does not.
+	// reason says how the host differs, or why it cannot be compared; empty if it does not differ. found has the differences.
 	reason string
+	found  []host.Drift
 	// changed is closed as soon as the result may be wrong. It is nil without a watch.
 	changed <-chan struct{}
 	stop    func()
@@ -74,22 +81,39 @@ func (d *Daemon) compare(ctx context.Context, s host.State) (after time.Duration
 		after = driftInterval
 		log.Error(watchErr, "changes of files are only found by comparisons", "interval", after.String())
 	}
-	var found []host.Drift
 	content, err := d.host.Content(s.Current)
 	if err == nil {
-		found, err = d.host.Verify(content)
+		d.drift.found, err = d.host.Verify(content)
 	}
 	if err != nil {
 		d.drift.unwatch()
 		d.drift.reason, after = fmt.Sprintf("comparing the host with MachineConfig %s: %v", s.Current.Name, err), driftInterval
-	} else if len(found) > 0 {
-		d.drift.reason = d.difference(s.Current.Name, found)
+	} else if len(d.drift.found) > 0 {
+		d.drift.reason = d.difference(s.Current.Name, d.drift.found)
 	}
 	if d.drift.reason != before.reason {
 		log.Info("host compared", "difference", d.drift.reason)
 	}
 	d.drift.due = now.Add(after)
 	return after
+}
+
+// restoresItself reports whether the daemon restores the content of the current config without a request of an administrator: the pool's policy wants it,
+// the Node shows the difference, and no reboot is needed.
+func (d *Daemon) restoresItself(ctx context.Context, n *corev1.Node, s host.State) (bool, error) {
+	if !d.mayRestore || len(d.drift.found) == 0 || n.Annotations[api.NodeReasonAnnotation] != excerpt(d.drift.reason) {
+		return false, nil
+	}
+	content, err := d.host.Content(s.Current)
+	if err != nil {
+		return false, err
+	}
+	decision, err := d.disruption(ctx, host.Without(content, d.drift.found), content)
+	if _, isObstacle := errors.AsType[obstacle](err); isObstacle {
+		return false, nil //nolint:nilerr // the Node is degraded anyway
+	}
+	isReboot := func(a disruption.Action) bool { return a.Type == operatorv1.RebootStatusAction }
+	return err == nil && !slices.ContainsFunc(decision.Actions, isReboot), err
 }
 
 // difference returns a sentence without period about a host that differs from a config, with the remedy.

@@ -190,6 +190,61 @@ func TestContentThatCannotBeRestoredIsTriedAgain(t *testing.T) {
 	d.drift.unwatch()
 }
 
+// TestPermittedDaemonRestoresTheContent removes a file again and again. The daemon restores it without a request once a policy spares the node the reboot.
+func TestPermittedDaemonRestoresTheContent(t *testing.T) {
+	s, m, config := currentMachine(t)
+	d := process(t, s, m)
+	clk := clocktesting.NewFakeClock(time.Now())
+	d.clock, d.mayRestore = clk, true
+	n := newNode(map[string]string{api.DesiredConfigAnnotation: config})
+	step := func() (after time.Duration) {
+		t.Helper()
+		written, after, err := d.step(t.Context(), n)
+		require.NoError(t, err)
+		if written != nil {
+			n = written
+		}
+		return after
+	}
+	step()
+	file := m.Root + "/etc/motd"
+	remove := func() (delay time.Duration) {
+		t.Helper()
+		require.NoError(t, os.Remove(file))
+		<-d.drift.changed
+		d.drift.expire(clk.Now())
+		delay = step()
+		clk.Step(delay)
+		step()
+		require.Equal(t, api.NodeDegraded, n.Annotations[api.NodeStateAnnotation], "the difference is reported first")
+		require.NoFileExists(t, file)
+		return delay
+	}
+	remove()
+	step()
+	assert.NoFileExists(t, file, "it would need a reboot")
+
+	d.policies.Files = []operatorv1.NodeDisruptionPolicySpecFile{{Path: "/etc/motd", Actions: []operatorv1.NodeDisruptionPolicySpecAction{{Type: operatorv1.NoneSpecAction}}}}
+	d.mayRestore = false
+	step()
+	assert.NoFileExists(t, file)
+	d.mayRestore = true
+	step()
+	assert.FileExists(t, file)
+	assert.Equal(t, api.NodeDone, n.Annotations[api.NodeStateAnnotation])
+	assert.Empty(t, d.attempts.Config)
+	assert.Empty(t, m.Calls)
+
+	var delays []time.Duration
+	for range 3 {
+		delays = append(delays, remove())
+		step()
+		require.FileExists(t, file)
+	}
+	assert.Equal(t, []time.Duration{2 * time.Second, 4 * time.Second, 8 * time.Second}, delays, "two writers do not fight at full speed")
+	d.drift.unwatch()
+}
+
 // restore writes the content of the config, whatever the umask is.
 func restore(file string) error {
 	if err := os.WriteFile(file, []byte("hello"), 0o644); err != nil {

@@ -45,6 +45,8 @@ type rollout struct {
 	targeted []*corev1.Node
 	// staging are the MachineConfigNodes of the nodes that stage the pool's config next.
 	staging []*mcfgv1.MachineConfigNode
+	// permissions are the MachineConfigNodes whose api.RestoreAnnotation is not what the policy says.
+	permissions []*mcfgv1.MachineConfigNode
 	// specError explains why no node can be targeted because of a field of the pool; empty if none prevents it.
 	specError string
 	// waiting explains why nodes wait although slots are free or they hold one; empty if none does.
@@ -157,6 +159,11 @@ func (o *rollout) prepare(
 	if err != nil {
 		o.specError = err.Error()
 	}
+	for _, n := range o.nodes {
+		if m := machines[n.Name]; m != nil && (m.Annotations[api.RestoreAnnotation] == "true") != o.restores() {
+			o.permissions = append(o.permissions, m)
+		}
+	}
 	if o.err != nil {
 		input.Candidates = nil
 		return input
@@ -165,6 +172,9 @@ func (o *rollout) prepare(
 	o.targeted = input.Retarget
 	return input
 }
+
+// restores reports whether the nodes restore the content of their config by themselves.
+func (o *rollout) restores() bool { return o.policy != nil && o.policy.Spec.RestoreContent }
 
 // waitEnds requests another plan if a slot is empty, after the change of a budget or of a pod. Of pods only etcd's matter: the budgets' status
 // has the others.

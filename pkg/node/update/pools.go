@@ -151,7 +151,7 @@ func (r *pools) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.R
 	}
 	for _, o := range rollouts {
 		if o.err == nil {
-			o.err = errors.Join(r.stage(ctx, o), r.sync(ctx, o, members))
+			o.err = errors.Join(r.stage(ctx, o), r.permit(ctx, o), r.sync(ctx, o, members))
 		}
 		if o.err != nil {
 			failures = append(failures, fmt.Errorf("MachineConfigPool %s: %w", o.pool.Name, o.err))

@@ -2,6 +2,7 @@ package update
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -32,30 +33,50 @@ func (r *pools) machines(ctx context.Context) (map[string]*mcfgv1.MachineConfigN
 	return byName, nil
 }
 
-// stage requests the nodes that are next to stage the pool's config. The controller is the only writer of the annotation, so the patch needs no
-// lock.
+// stage requests the nodes that are next to stage the pool's config.
 func (r *pools) stage(ctx context.Context, o *rollout) error {
 	config := o.pool.Spec.Configuration.Name
-	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, api.StageAnnotation, config)
+	return r.annotate(ctx, o.staging, api.StageAnnotation, &config, func(m *mcfgv1.MachineConfigNode) {
+		logr.FromContextOrDiscard(ctx).Info("staging requested", "pool", o.pool.Name, "node", m.Name, "config", config)
+	})
+}
+
+// permit tells the nodes whether they restore the content of their config by themselves.
+func (r *pools) permit(ctx context.Context, o *rollout) error {
+	var value *string
+	if o.restores() {
+		value = new("true")
+	}
+	return r.annotate(ctx, o.permissions, api.RestoreAnnotation, value, func(*mcfgv1.MachineConfigNode) {})
+}
+
+// annotate writes an annotation of MachineConfigNodes, or removes it if value is nil. The controller is the only writer of the annotation, so the patch
+// needs no lock. written is called for each one.
+func (r *pools) annotate(ctx context.Context, machines []*mcfgv1.MachineConfigNode, name string, value *string, written func(*mcfgv1.MachineConfigNode)) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{name: value}}})
+	if err != nil {
+		return err
+	}
 	var failures []error
-	for _, m := range o.staging {
+	for _, m := range machines {
 		next := m.DeepCopy()
 		err := r.client.Patch(ctx, next, client.RawPatch(types.MergePatchType, patch))
 		if apierrors.IsNotFound(err) {
 			continue // its deletion and its creation are events
 		}
 		if err != nil {
-			failures = append(failures, fmt.Errorf("requesting node %s to stage MachineConfig %s: %w", m.Name, config, err))
+			failures = append(failures, fmt.Errorf("writing annotation %s of MachineConfigNode %s: %w", name, m.Name, err))
 			continue
 		}
 		r.writtenMachines.Add(next)
-		logr.FromContextOrDiscard(ctx).Info("staging requested", "pool", o.pool.Name, "node", m.Name, "config", config)
+		written(next)
 	}
 	return errors.Join(failures...)
 }
 
-// mattersToStaging reports whether a change of a MachineConfigNode may be the result of staging, or its request.
+// mattersToStaging reports whether a change of a MachineConfigNode may be the result of staging, its request, or the controller's permission to restore content.
 func mattersToStaging(before, after *mcfgv1.MachineConfigNode) bool {
 	return before.Annotations[api.StageAnnotation] != after.Annotations[api.StageAnnotation] ||
+		before.Annotations[api.RestoreAnnotation] != after.Annotations[api.RestoreAnnotation] ||
 		!equality.Semantic.DeepEqual(meta.FindStatusCondition(before.Status.Conditions, pool.Staged), meta.FindStatusCondition(after.Status.Conditions, pool.Staged))
 }
