@@ -263,6 +263,18 @@ func TestNodesAreRestoredWithinMaxUnavailable(t *testing.T) {
 		require.NoError(t, os.Remove(filepath.Join(folder, "etc/a")))
 		s.eventually(func(c *assert.CollectT) { assert.True(c, nodepool.Differs(s.node(name)), name) })
 	}
+	s.eventually(func(c *assert.CollectT) {
+		var events corev1.EventList
+		require.NoError(c, s.client.List(t.Context(), &events))
+		var nodes []string
+		for _, e := range events.Items {
+			if e.Reason == "ConfigDriftDetected" {
+				assert.Contains(c, e.Message, "the host differs from MachineConfig "+config+": /etc/a: missing")
+				nodes = append(nodes, e.InvolvedObject.Name)
+			}
+		}
+		assert.ElementsMatch(c, []string{"n1", "n2"}, nodes)
+	})
 	end := s.pod("app-on-n1", "n1")
 	s.cvo("", "nodes", "retry", "n1")
 	s.eventuallyDeleted("app-on-n1")

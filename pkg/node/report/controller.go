@@ -14,9 +14,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -24,6 +27,7 @@ import (
 	"github.com/cluster-version/cvo/internal/pointers"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
+	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
 // versionAge is the age at which the version of the API server is read again, and versionRetry the delay after a failed read. Its update is no
@@ -71,7 +75,17 @@ func Add(mgr manager.Manager, clk clock.PassiveClock, recorder record.EventRecor
 				before.Annotations[api.DaemonReleaseAnnotation] != after.Annotations[api.DaemonReleaseAnnotation] ||
 				!equality.Semantic.DeepEqual(before.Labels, after.Labels)
 		}))).
+		Watches(&corev1.Node{}, handler.Funcs{UpdateFunc: r.reportDrift}).
 		Complete(r)
+}
+
+// reportDrift sends an event about a node that differs from its config. It requests nothing.
+func (r *reporter) reportDrift(_ context.Context, e event.UpdateEvent, _ workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	before, wasNode := e.ObjectOld.(*corev1.Node)
+	after, isNode := e.ObjectNew.(*corev1.Node)
+	if wasNode && isNode && !pool.Differs(before) && pool.Differs(after) {
+		r.recorder.Event(after, corev1.EventTypeWarning, "ConfigDriftDetected", after.Annotations[api.NodeReasonAnnotation])
+	}
 }
 
 // Reconcile implements reconcile.Reconciler. It ignores the request.
