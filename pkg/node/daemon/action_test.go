@@ -457,3 +457,46 @@ func TestNewTargetDuringTheRebootNeedsOneMoreReboot(t *testing.T) {
 		})
 	}
 }
+
+// TestChangeThatFailsWithoutTheDaemonIsAFailedAttempt kills the daemon while the service of the host runs.
+func TestChangeThatFailsWithoutTheDaemonIsAFailedAttempt(t *testing.T) {
+	s, m, name := machineWith(t)
+	require.NoError(t, os.MkdirAll(m.Root+"/etc/motd/folder", 0o755)) // where the config has a file
+	init := &services{Machine: m}
+	ctx, kill := context.WithCancel(t.Context())
+	init.run = func(request string) error {
+		h, err := host.Open(m.Root, host.Options{})
+		require.NoError(t, err)
+		defer h.Close()
+		require.NoError(t, machine.New(h, machine.Options{Init: init}).Serve(t.Context(), request))
+		kill()
+		return ctx.Err()
+	}
+	daemon := func() *Daemon {
+		d := process(t, s, m)
+		d.machine = machine.NewRemote(d.host, init, func() ([]string, error) { return []string{"/cvo-node", "apply"}, nil }, rand.Text)
+		return d
+	}
+	n := newNode(map[string]string{
+		api.DesiredConfigAnnotation: name, api.DesiredDrainAnnotation: "drain-" + name, api.AppliedDrainAnnotation: "drain-" + name,
+	})
+	d := daemon()
+	_, err := d.load(ctx, name)
+	require.NoError(t, err)
+	require.Error(t, d.apply(ctx, name, config.Content{}, nil)) // nothing follows in the process that is killed
+
+	init.run = func(string) error {
+		assert.Fail(t, "it starts another attempt at once")
+		return nil
+	}
+	for range 2 { // it is counted once
+		d = daemon()
+		written, after, err := d.step(t.Context(), n)
+		require.NoError(t, err)
+		require.NotNil(t, written)
+		assert.Equal(t, api.NodeDegraded, written.Annotations[api.NodeStateAnnotation])
+		assert.Contains(t, written.Annotations[api.NodeReasonAnnotation], "/etc/motd")
+		assert.Positive(t, after)
+		assert.Equal(t, 1, d.attempts.Times)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"strings"
 	"time"
 
@@ -13,6 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/node/host"
+	"github.com/cluster-version/cvo/pkg/node/machine"
 )
 
 // attemptsRecord is the name of the host's record with the attempts.
@@ -32,6 +35,8 @@ type attempts struct {
 	Times int `json:"times,omitempty"`
 	// Last is the time of the last failure.
 	Last time.Time `json:"last,omitzero"`
+	// Running is the name of the config whose attempt runs; empty if none does. A service of the host makes the change, and may fail while no daemon runs.
+	Running string `json:"running,omitempty"`
 	// Retried identifies the last request to try again that the daemon has followed, see retryID.
 	Retried string `json:"retried,omitempty"`
 }
@@ -51,6 +56,26 @@ func (d *Daemon) recall(ctx context.Context) {
 	}
 	if now := d.clock.Now(); d.attempts.Last.After(now) {
 		d.attempts.Last = now // the clock of the host has been set back
+	}
+	d.interrupted = d.attempts.Running
+}
+
+// begin records that an attempt begins.
+func (d *Daemon) begin(ctx context.Context, name string) {
+	a := d.attempts
+	a.Running = name
+	d.save(ctx, a)
+}
+
+// missed counts the attempt of a former process that failed while no daemon ran. s is the host's state without a pending change.
+func (d *Daemon) missed(ctx context.Context, s host.State, desired string) {
+	name := d.interrupted
+	d.interrupted = ""
+	if name == "" || name != desired || name == s.Current.Name || s.RolledBack.Config != "" {
+		return
+	}
+	if err := d.machine.Result(name); err != nil && !errors.Is(err, machine.ErrRebooting) {
+		d.fail(ctx, name, api.NodeDegraded, err.Error())
 	}
 }
 

@@ -58,6 +58,8 @@ type Daemon struct {
 	policies operatorv1.NodeDisruptionPolicyConfig
 	// attempts is also a record of the host.
 	attempts attempts
+	// interrupted is the config that a former process was applying when it ended, until this process knows the result.
+	interrupted string
 	// staging is the result of the last request to stage a config.
 	staging staging
 	drift   drift
@@ -75,6 +77,7 @@ type Machine interface {
 	Resume(ctx context.Context) error
 	Undo(ctx context.Context) error
 	Confirm(ctx context.Context, name string) error
+	Result(name string) error
 	Release(ctx context.Context) error
 	Accepts(ctx context.Context, action disruption.Action) (bool, error)
 	Refusal(ctx context.Context, content config.Content, actions []disruption.Action) (string, error)
@@ -219,6 +222,7 @@ func (d *Daemon) step(ctx context.Context, n *corev1.Node) (written *corev1.Node
 	if !hasEnded || err != nil {
 		return written, after, err
 	}
+	d.missed(ctx, state, desired)
 	current, rolledBack := state.Current, state.RolledBack
 	isRequested := d.isRetryRequested(n, desired)
 	if rolledBack.Config != "" && (rolledBack.Config != desired || isRequested) {
@@ -482,6 +486,7 @@ func (d *Daemon) disruption(ctx context.Context, from, to config.Content) (disru
 }
 
 func (d *Daemon) apply(ctx context.Context, name string, content config.Content, actions []disruption.Action) error {
+	d.begin(ctx, name)
 	if err := d.machine.Apply(ctx, name, content, actions); err != nil {
 		return err
 	}

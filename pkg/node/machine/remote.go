@@ -161,6 +161,19 @@ func (r *Remote) Confirm(ctx context.Context, name string) error {
 	return r.request(ctx, Request{Verb: VerbConfirm, Config: name})
 }
 
+// Result returns the error of the last service if it applied a config; nil if it did not or has succeeded, or if that is not known.
+func (r *Remote) Result(name string) error {
+	var last result
+	var request Request
+	if r.host.ReadRecord(resultRecord, &last) != nil || json.Unmarshal([]byte(last.Request), &request) != nil {
+		return nil
+	}
+	if last.Error == "" || request.Verb != VerbApply || request.Config != name {
+		return nil
+	}
+	return remoteError{last}
+}
+
 // Release is like Machine.Release.
 func (r *Remote) Release(ctx context.Context) error {
 	if r.isReleased() {
