@@ -96,10 +96,10 @@ func (c *Reconciler) resume(
 	if ctx.Err() != nil {
 		return nil, true
 	}
-	known := c.acceptance.resume(key, a)
+	before, _ := c.acceptance.change(func(known answers) answers { return known.resume(key, a) })
 	if a.Err != nil {
 		log.Info("cannot resume the release of the history", "image", target.Image, "step", a.Step, "error", a.Err.Error())
-		if !known {
+		if !before.knowsResumption(key, a) {
 			c.emitter.Emit(cv, event.Warning(accept.FailureEvent(a.Step), "%s", a.Message))
 		}
 		return nil, true
@@ -110,11 +110,11 @@ func (c *Reconciler) resume(
 
 // acceptanceChanged stores a result, emits events for the changes and triggers a reconcile.
 func (c *Reconciler) acceptanceChanged(cv *configv1.ClusterVersion, key string, a accept.Acceptance) {
-	before, news := c.acceptance.answer(key, a)
-	if !news {
+	before, _ := c.acceptance.change(func(known answers) answers { return known.answer(key, a, c.clock.Now()) })
+	if !before.isNews(key, a) {
 		return
 	}
 	c.options.Metrics.answered(a)
-	c.emitter.Emit(cv, accept.Events(before, a)...)
+	c.emitter.Emit(cv, accept.Events(before.latest, a)...)
 	c.changed()
 }

@@ -7,29 +7,43 @@ import (
 	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
-	"k8s.io/utils/clock"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
 	"github.com/cluster-version/cvo/pkg/clusterversion/identity"
-	"github.com/cluster-version/cvo/pkg/clusterversion/releasestatus"
-	"github.com/cluster-version/cvo/pkg/clusterversion/request"
 	"github.com/cluster-version/cvo/pkg/engine/report"
 	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/update/reported"
 )
 
-// acceptance owns the current question, which is whether to accept the requested release, and its answer. A reconcile sets the question and
-// adopts the answer. The background work answers it. Both read snapshots.
+// acceptance is the one writer of the answers. A reconcile sets the question and adopts the answer. The background work answers it. Both
+// read snapshots.
 type acceptance struct {
-	clock clock.PassiveClock
-	own   string
-
-	mu sync.Mutex
-	answers
+	mu      sync.Mutex
+	current answers
 }
 
-// answers is a snapshot of an acceptance. Everything in it is immutable.
+// snapshot returns the current answers.
+func (a *acceptance) snapshot() answers {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.current
+}
+
+// change replaces the answers with the result of a transition. It returns the answers before and after it.
+func (a *acceptance) change(transition func(answers) answers) (before, after answers) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	before = a.current
+	a.current = transition(before)
+	return before, a.current
+}
+
+// Reset drops all state.
+func (a *acceptance) Reset() { a.change(answers.reset) }
+
+// answers are the current question, which is whether to accept the requested release, and its answer. They are a value: each transition
+// returns the next answers.
 type answers struct {
 	// key identifies the current question, which was asked at askedAt, and questions counts all questions. latest is the answer to it. While
 	// the same release is examined again with other settings, latest is the previous answer.
@@ -66,74 +80,55 @@ type idleness struct {
 	since time.Time
 }
 
-func (a *acceptance) snapshot() answers {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.answers
-}
-
-// Reset drops all state. Work that is still ending reports its result under its question's number, which no later question gets.
-func (a *acceptance) Reset() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.answers = answers{questions: a.questions, serial: a.serial}
-}
+// reset drops all state. Work that is still ending reports its result under its question's number, which no later question gets.
+func (a answers) reset() answers { return answers{questions: a.questions, serial: a.serial} }
 
 // inherit sets the release from the inventory, and the image that the operator's own tag had in an earlier process.
-func (a *acceptance) inherit(from identity.Inherited, own *api.OwnImage) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+func (a answers) inherit(from identity.Inherited, own *api.OwnImage) answers {
 	a.inherited, a.identity = from, a.identity.WithOwn(own)
+	return a
 }
 
-// observe updates the identity with the request in the spec; an invalid request changes nothing. The first call restores the identity from
-// the record of an earlier process. observe returns the restored identity and whether it migrated releases of the history.
-func (a *acceptance) observe(cv *configv1.ClusterVersion, target request.Target, invalid bool, record *releasestatus.Record) (restored identity.Identity, migrated bool) {
-	found, predates := record.Status(), record.Predates()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !a.recalled {
-		restored = identity.Recall(found, cv, target)
-		a.identity, a.recalled = restored, true
-		if predates {
-			a.identity = restored.Migrate(cv.Status.History)
-			migrated = a.identity.IsMigrated(cv.Status.History)
-		}
-	}
-	if !invalid {
-		a.identity = a.identity.Observe(identity.Of(cv), a.clock.Now()).ObserveInstall(cv, a.inherited)
-	}
-	return restored, migrated
+// recall sets the identity that was restored from the record of an earlier process.
+func (a answers) recall(restored identity.Identity) answers {
+	a.identity, a.recalled = restored, true
+	return a
+}
+
+// observe updates the identity with the request in the spec.
+func (a answers) observe(cv *configv1.ClusterVersion, now time.Time) answers {
+	a.identity = a.identity.Observe(identity.Of(cv), now).ObserveInstall(cv, a.inherited)
+	return a
 }
 
 // withoutMigration drops migrated releases that could not be recorded. The next process migrates them again.
-func (a *acceptance) withoutMigration(restored identity.Identity) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+func (a answers) withoutMigration(restored identity.Identity) answers {
 	a.identity = a.identity.WithoutMigration(restored)
+	return a
 }
 
-// ask makes a round's question the current one. It reports whether the preconditions that rejected the release have to be checked again,
-// because they may depend on the changed spec. If the spec changes during a check, another check follows the answer.
-func (a *acceptance) ask(cv *configv1.ClusterVersion, target request.Target, serial int, settings accept.Settings) (recheck bool) {
-	q := accept.NewQuestion(cv, target, serial, settings)
-	a.mu.Lock()
-	defer a.mu.Unlock()
+// ask makes a round's question the current one, unless the question and its settings stand. For a release whose answer stands, it sets the
+// generation. If the spec changes during a check, another check follows the answer, see recheck.
+func (a answers) ask(q accept.Question, cv *configv1.ClusterVersion, now time.Time) answers {
 	sameRelease := a.key != "" && q.SameRelease(a.asked, a.latest)
 	if sameRelease && q.SettingsStand(cv, a.asked, a.latest) {
-		if !a.latest.Answered() {
-			return false
+		if a.latest.Answered() {
+			a.generation = cv.Generation
 		}
-		recheck = a.refused() && a.generation != cv.Generation
-		a.generation = cv.Generation
-		return recheck
+		return a
 	}
 	if !sameRelease {
 		a.latest, a.resumeFailure = accept.Acceptance{}, ""
 	}
 	a.questions++
-	a.key, a.asked, a.askedAt, a.generation, a.retrieving = strconv.Itoa(a.questions), q, a.clock.Now(), cv.Generation, false
-	return false
+	a.key, a.asked, a.askedAt, a.generation, a.retrieving = strconv.Itoa(a.questions), q, now, cv.Generation, false
+	return a
+}
+
+// recheck reports whether the preconditions that rejected the release have to be checked again after ask, because they may depend on the
+// changed spec. before are the answers before ask.
+func (a answers) recheck(before answers) bool {
+	return a.key == before.key && a.generation != before.generation && a.refused()
 }
 
 // refused reports whether the release is rejected only by preconditions or permissions.
@@ -165,59 +160,60 @@ func (a answers) running() *accept.Acceptance {
 	return a.accepted
 }
 
-// answer stores the result for the question with the given key and returns the previous answer. It reports whether it stored the result:
-// another question may be current by now. While a release is retried or checked again, its last answer stays until the new one arrives.
-func (a *acceptance) answer(key string, result accept.Acceptance) (before accept.Acceptance, news bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+// answer stores the result for the question with the given key. While a release is retried or checked again, its last answer stays until
+// the new one arrives.
+func (a answers) answer(key string, result accept.Acceptance, now time.Time) answers {
 	if a.key != key {
-		return accept.Acceptance{}, false
+		return a
 	}
-	before, a.retrieving = a.latest, !result.Answered() && result.Step == api.ReasonRetrievePayload
+	a.retrieving = !result.Answered() && result.Step == api.ReasonRetrievePayload
 	if result.Target.Requested && result.Verified.Digest != "" {
-		a.identity = a.identity.Resolve(a.asked.Request(), result.Verified.Digest, a.clock.Now())
+		a.identity = a.identity.Resolve(a.asked.Request(), result.Verified.Digest, now)
 	}
-	if before.Answered() && result.Err == nil && !result.Done {
-		return before, false
+	if a.isNews(key, result) {
+		a.latest = result
 	}
-	a.latest = result
-	return before, true
+	return a
 }
 
-// resume stores the result of resuming the release of the history, for the question with the given key. It reports whether an earlier
-// attempt had the same result, or whether another question is current by now.
-func (a *acceptance) resume(key string, result accept.Acceptance) (known bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.key != key {
-		return true
-	}
-	known = a.resumeFailure == result.Message
-	if result.Done && a.accepted == nil {
+// isNews reports whether a result for the question with the given key replaces the last answer. Another question may be current by now.
+func (a answers) isNews(key string, result accept.Acceptance) bool {
+	return a.key == key && (result.Answered() || !a.latest.Answered())
+}
+
+// resume stores the result of resuming the release of the history, for the question with the given key.
+func (a answers) resume(key string, result accept.Acceptance) answers {
+	switch {
+	case a.key != key:
+	case result.Done && a.accepted == nil:
 		a.resumption, a.resumeFailure = &result, ""
-	} else if result.Err != nil {
+	case result.Err != nil:
 		a.resumeFailure = result.Message
 	}
-	return known
+	return a
+}
+
+// knowsResumption reports whether an earlier attempt to resume the release of the history had the same result, or whether another question
+// is current by now.
+func (a answers) knowsResumption(key string, result accept.Acceptance) bool {
+	return a.key != key || a.resumeFailure == result.Message
 }
 
 // explainIdle keeps the reason why no release is accepted: the release of the history could not be resumed, or the requested one was not
 // accepted. latest is the state of the requested release. While a new question has no answer, the reason for the previous one stays.
-func (a *acceptance) explainIdle(latest accept.Acceptance) answers {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+func (a answers) explainIdle(latest accept.Acceptance, now time.Time) answers {
 	switch {
 	case a.accepted != nil:
-		return a.answers
+		return a
 	case a.resumeFailure != "":
 		a.idle.cause = a.resumeFailure
 	case latest.Err != nil:
 		a.idle.cause = latest.Message
 	}
 	if a.idle.cause != "" && a.idle.since.IsZero() {
-		a.idle.since = a.clock.Now()
+		a.idle.since = now
 	}
-	return a.answers
+	return a
 }
 
 // unapplied returns the reason why the operator applies nothing, nil if a release is accepted or no reason is known yet.
@@ -238,26 +234,21 @@ func (a answers) unapplied(cv *configv1.ClusterVersion) *report.Problem {
 	}
 }
 
-// record adds an accepted release to the identity and returns the previous answers.
-func (a *acceptance) record(accepted accept.Acceptance) (before answers) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	before = a.answers
-	a.identity, a.recorded = a.identity.Accept(accepted.Identified(), a.own, a.clock.Now()), accepted.Payload
-	return before
+// record adds an accepted release to the identity. own is the image of the operator's own release.
+func (a answers) record(accepted accept.Acceptance, own string, now time.Time) answers {
+	a.identity, a.recorded = a.identity.Accept(accepted.Identified(), own, now), accepted.Payload
+	return a
 }
 
-// unrecord undoes record after a release could not be recorded.
-func (a *acceptance) unrecord(before answers) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+// unrecord undoes record after a release could not be recorded. before are the answers before record.
+func (a answers) unrecord(before answers) answers {
 	a.identity, a.recorded = before.identity, before.recorded
+	return a
 }
 
 // adopt marks an accepted release as the one that is rolled out.
-func (a *acceptance) adopt(accepted accept.Acceptance) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+func (a answers) adopt(accepted accept.Acceptance) answers {
 	a.accepted, a.resumption, a.idle = &accepted, nil, idleness{}
 	a.serial++
+	return a
 }

@@ -5,23 +5,26 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
 	"github.com/cluster-version/cvo/pkg/clusterversion/request"
 )
 
-// TestAnswersAreKeptUntilTheQuestionChanges asks an acceptance several questions.
+// TestAnswersAreKeptUntilTheQuestionChanges asks several questions.
 func TestAnswersAreKeptUntilTheQuestionChanges(t *testing.T) {
 	cv := clusterAt(completed("1.0.0"))
 	target, settings := request.Target{Image: imageOf("1.1.0")}, accept.Settings{}
-	m := &acceptance{clock: clocktesting.NewFakePassiveClock(now)}
+	var m answers
 	answer := func(a accept.Acceptance) {
-		_, news := m.answer(m.key, a)
-		assert.True(t, news)
+		assert.True(t, m.isNews(m.key, a))
+		m = m.answer(m.key, a, now)
 	}
-	recheck := func() bool { return m.ask(cv, target, 0, settings) }
+	recheck := func() bool {
+		before := m
+		m = m.ask(accept.NewQuestion(cv, target, 0, settings), cv, now)
+		return m.recheck(before)
+	}
 	ask := func() string {
 		recheck()
 		return m.key

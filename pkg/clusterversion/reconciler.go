@@ -112,7 +112,7 @@ func New(
 	r := &Reconciler{
 		clock: clk, client: c, emitter: emitter, runner: runner, stages: stages,
 		ledger: ledger.New(clk, store), engine: engine, changed: changed, options: options,
-		acceptance: &acceptance{clock: clk, own: options.ReleaseImage},
+		acceptance: &acceptance{},
 		underway:   &underway{clock: clk, control: controls},
 		updates:    updates.New(clk, runner, changed, options.Updates),
 		control:    controls,
@@ -280,8 +280,8 @@ func (c *Reconciler) readSettings(_ context.Context, r *round) error {
 // accept starts the examination of the target in the background, unless it is running or done. It adopts the result after the result is
 // recorded.
 func (c *Reconciler) accept(ctx context.Context, r *round) error {
-	recheck := c.acceptance.ask(r.cv, r.target, r.request, r.settings)
-	known := c.acceptance.snapshot()
+	question := accept.NewQuestion(r.cv, r.target, r.request, r.settings)
+	before, known := c.acceptance.change(func(a answers) answers { return a.ask(question, r.cv, c.clock.Now()) })
 	r.latest, r.asked = known.latest, known.askedAt
 	if news := known.news(); news != nil {
 		if err := c.keepAccepted(ctx, r, *news); err != nil {
@@ -289,14 +289,14 @@ func (c *Reconciler) accept(ctx context.Context, r *round) error {
 			r.within(acceptRetry.First)
 		} else {
 			c.underway.supersede()
-			c.acceptance.adopt(*news)
+			c.acceptance.change(func(a answers) answers { return a.adopt(*news) })
 		}
 	}
-	adopted := c.acceptance.explainIdle(r.latest)
+	_, adopted := c.acceptance.change(func(a answers) answers { return a.explainIdle(r.latest, c.clock.Now()) })
 	r.accepted, r.serial, r.forced, r.unapplied = adopted.accepted, adopted.serial, adopted.identity.ForcedDigests(), adopted.unapplied(r.original)
 	log := logr.FromContextOrDiscard(ctx)
 	c.runner.Start(background.SlotAccept, known.key, c.acceptStep(log, known.key, r.target, r.settings))
-	if recheck {
+	if known.recheck(before) {
 		c.recheckPreconditions()
 	}
 	if r.accepted != nil && c.record.Stores() {
