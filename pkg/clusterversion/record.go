@@ -39,7 +39,7 @@ func (c *Reconciler) readRecord(ctx context.Context, r *round) error {
 	}
 	c.record.Read(found)
 	own := identity.RecallOwn(found.Status(), live)
-	c.acceptance.change(func(a answers) answers { return a.inherit(from, own) })
+	c.acceptance.change(func(a accept.Decision) accept.Decision { return a.Inherit(from, own) })
 	return nil
 }
 
@@ -69,20 +69,20 @@ func (c *Reconciler) inherited(ctx context.Context, live *configv1.ClusterVersio
 func (c *Reconciler) identify(ctx context.Context, r *round, cv *configv1.ClusterVersion, invalid bool) {
 	var restored identity.Identity
 	migrated := false
-	if !c.acceptance.snapshot().recalled {
+	if !c.acceptance.snapshot().Recalled {
 		restored = identity.Recall(c.record.Status(), cv, r.target)
 		recalled := restored
 		if c.record.Predates() {
 			recalled = restored.Migrate(cv.Status.History)
 			migrated = recalled.IsMigrated(cv.Status.History)
 		}
-		c.acceptance.change(func(a answers) answers { return a.recall(recalled) })
+		c.acceptance.change(func(a accept.Decision) accept.Decision { return a.Recall(recalled) })
 	}
 	if !invalid {
-		c.acceptance.change(func(a answers) answers { return a.observe(cv, c.clock.Now()) })
+		c.acceptance.change(func(a accept.Decision) accept.Decision { return a.Observe(cv, c.clock.Now()) })
 	}
 	if err := c.keep(ctx, r); migrated && err != nil {
-		c.acceptance.change(func(a answers) answers { return a.withoutMigration(restored) })
+		c.acceptance.change(func(a accept.Decision) accept.Decision { return a.WithoutMigration(restored) })
 	}
 }
 
@@ -91,8 +91,8 @@ func (c *Reconciler) identify(ctx context.Context, r *round, cv *configv1.Cluste
 func (c *Reconciler) keep(ctx context.Context, r *round) error {
 	known, before := c.acceptance.snapshot(), c.record.UnmatchedOverrides()
 	kept, err := c.record.Keep(ctx, releasestatus.Content{
-		Identity: known.identity, Payload: known.recorded, Overrides: r.cv.Spec.Overrides, NamesService: c.options.Updates.NamesService(),
-		Needed: known.identity.NeedsRecord(r.target, c.options.ReleaseImage) || r.installing,
+		Identity: known.Identity, Payload: known.Recorded, Overrides: r.cv.Spec.Overrides, NamesService: c.options.Updates.NamesService(),
+		Needed: known.Identity.NeedsRecord(r.target, c.options.ReleaseImage) || r.installing,
 	})
 	r.within(kept.Again)
 	if kept.Recovered {
@@ -107,12 +107,14 @@ func (c *Reconciler) keep(ctx context.Context, r *round) error {
 // keepAccepted records an accepted release. A release that was requested by tag, or that the cluster continues with, must be recorded
 // before it is accepted. The error says why it could not be recorded.
 func (c *Reconciler) keepAccepted(ctx context.Context, r *round, a accept.Acceptance) error {
-	before, _ := c.acceptance.change(func(known answers) answers { return known.record(a, c.options.ReleaseImage, c.clock.Now()) })
+	before, _ := c.acceptance.change(func(known accept.Decision) accept.Decision {
+		return known.Record(a, c.options.ReleaseImage, c.clock.Now())
+	})
 	err := c.keep(ctx, r)
 	if err == nil || !a.Target.Continued && (!request.IsTag(a.Target.Named()) || a.Verified.Digest == "") {
 		return nil
 	}
-	c.acceptance.change(func(known answers) answers { return known.unrecord(before) })
+	c.acceptance.change(func(known accept.Decision) accept.Decision { return known.Unrecord(before) })
 	if a.Target.Continued {
 		return fmt.Errorf("cannot record that the cluster continues with the release: %w; apply the CustomResourceDefinition %s of this operator's release",
 			err, api.ReleaseStatusDefinition)

@@ -191,7 +191,7 @@ func (c *Reconciler) Snapshot() (report.Snapshot, bool) {
 		At: c.clock.Now(), Progress: *c.control.Estimated(known.progress), InventoryError: c.ledger.Failure(),
 		UnmatchedOverrides: c.record.UnmatchedOverrides(), Objects: known.executor.Objects(),
 	}
-	if latest := c.acceptance.snapshot().latest; latest.Err != nil {
+	if latest := c.acceptance.snapshot().Latest; latest.Err != nil {
 		snapshot.Rejected = latest.Message
 	}
 	assess.Patiently(&snapshot)
