@@ -80,7 +80,7 @@ func (d Decision) WithoutMigration(restored identity.Identity) Decision {
 // Ask makes a round's question the current one, unless the question and its settings stand. For a release whose answer stands, it sets the
 // generation. If the spec changes during a check, another check follows the answer, see NeedsRecheck.
 func (d Decision) Ask(q Question, cv *configv1.ClusterVersion, now time.Time) Decision {
-	sameRelease := d.Key != "" && q.SameRelease(d.asked, d.Latest)
+	sameRelease := d.Key != "" && q.sameRelease(d.asked, d.Latest)
 	if sameRelease && q.SettingsStand(cv, d.asked, d.Latest) {
 		if d.Latest.Answered() {
 			d.generation = cv.Generation
@@ -138,7 +138,7 @@ func (d Decision) Answer(key string, result Acceptance, now time.Time) Decision 
 	}
 	d.retrieving = !result.Answered() && result.Step == api.ReasonRetrievePayload
 	if result.Target.Requested && result.Verified.Digest != "" {
-		d.Identity = d.Identity.Resolve(d.asked.Request(), result.Verified.Digest, now)
+		d.Identity = d.Identity.Resolve(d.asked.request, result.Verified.Digest, now)
 	}
 	if d.IsNews(key, result) {
 		d.Latest = result
