@@ -79,7 +79,7 @@ func (w *rolling) step(ctx context.Context) background.Next {
 		return background.Next{After: prepareRetry}
 	}
 	progress, settled, err := w.engine.Executor.Run(ctx, w.plan, w.underway.snapshot().settled)
-	w.underway.settle(w.key, settled)
+	w.underway.settle(w.engine.Executor, settled)
 	w.runner.Wake(background.SlotInventory)
 	if err != nil {
 		return background.Next{Done: true}
