@@ -1,5 +1,5 @@
 // Package cache keeps the content of images in a folder on disk, which several processes may share. It takes documents and blobs by digest
-// and returns them unverified; readers check digests. It prunes content that has been unused for long. Other packages fetch content.
+// and returns them unverified; readers check digests. It prunes the least recently used content. Other packages fetch content.
 package cache
 
 import (
