@@ -7,7 +7,6 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
 	"github.com/cluster-version/cvo/internal/printable"
@@ -87,12 +86,10 @@ func (o *versionOptions) find(ctx context.Context) (versions, error) {
 	if o.client {
 		return found, nil
 	}
-	cfg, err := o.Config()
+	cfg, err := o.ConfigFor("cvo-version")
 	if err != nil {
 		return found, &command.PartialError{Err: err}
 	}
-	cfg.UserAgent = "cvo-version"
-	cfg.WarningHandlerWithContext = rest.NoWarnings{}
 	operator := &leader.Connection{Clock: clock.RealClock{}, Config: cfg, Namespace: o.namespace, Name: o.Name}
 	defer operator.Close()
 	snapshot, err := operator.Rollout(ctx)

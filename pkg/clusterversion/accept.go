@@ -37,7 +37,7 @@ func (c *Reconciler) acceptStep(log logr.Logger, key string, target request.Targ
 			return background.Next{After: staleRetry}
 		}
 		in := c.acceptInput(cv, settings)
-		running, missing := c.acceptance.snapshot().running(), false
+		running, missing := c.acceptance.snapshot().Running(), false
 		if running == nil {
 			running, missing = c.resume(ctx, log, in, key, target)
 		}
@@ -77,7 +77,7 @@ func (c *Reconciler) acceptStep(log logr.Logger, key string, target request.Targ
 func (c *Reconciler) acceptInput(cv *configv1.ClusterVersion, settings accept.Settings) accept.Input {
 	return accept.Input{
 		Stages: c.stages, ClusterVersion: cv, Settings: settings, Own: c.options.ReleaseImage,
-		Identity: c.acceptance.snapshot().identity, Unrecorded: c.record.Unrecorded(),
+		Identity: c.acceptance.snapshot().Identity, Unrecorded: c.record.Unrecorded(),
 	}
 }
 
@@ -96,10 +96,10 @@ func (c *Reconciler) resume(
 	if ctx.Err() != nil {
 		return nil, true
 	}
-	known := c.acceptance.resume(key, a)
+	before, _ := c.acceptance.change(func(known accept.Decision) accept.Decision { return known.Resume(key, a) })
 	if a.Err != nil {
 		log.Info("cannot resume the release of the history", "image", target.Image, "step", a.Step, "error", a.Err.Error())
-		if !known {
+		if !before.KnowsResumption(key, a) {
 			c.emitter.Emit(cv, event.Warning(accept.FailureEvent(a.Step), "%s", a.Message))
 		}
 		return nil, true
@@ -110,11 +110,11 @@ func (c *Reconciler) resume(
 
 // acceptanceChanged stores a result, emits events for the changes and triggers a reconcile.
 func (c *Reconciler) acceptanceChanged(cv *configv1.ClusterVersion, key string, a accept.Acceptance) {
-	before, news := c.acceptance.answer(key, a)
-	if !news {
+	before, _ := c.acceptance.change(func(known accept.Decision) accept.Decision { return known.Answer(key, a, c.clock.Now()) })
+	if !before.IsNews(key, a) {
 		return
 	}
 	c.options.Metrics.answered(a)
-	c.emitter.Emit(cv, accept.Events(before, a)...)
+	c.emitter.Emit(cv, accept.Events(before.Latest, a)...)
 	c.changed()
 }

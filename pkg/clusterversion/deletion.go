@@ -25,7 +25,7 @@ type subject struct {
 // show where to continue.
 func (c *Reconciler) stop(ctx context.Context, why string) {
 	was, version := c.subject, ""
-	if a := c.acceptance.snapshot().accepted; a != nil {
+	if a := c.acceptance.snapshot().Accepted; a != nil {
 		version = a.Payload.Release.Version
 	}
 	if was.uid == "" || was.stopped {

@@ -87,7 +87,7 @@ func TestRolloutEndsWithItsClusterVersion(t *testing.T) {
 			require.Contains(t, runner.slots, background.SlotRollout)
 			_, err := s.ledger.Open(t.Context(), logr.Discard())
 			require.NoError(t, err)
-			question, rollout, serial := s.acceptance.snapshot().key, s.underway.snapshot().key, s.acceptance.snapshot().serial
+			question, rollout, serial := s.acceptance.snapshot().Key, s.underway.snapshot().key, s.acceptance.snapshot().Serial
 			s.events("")
 
 			runner.slots = nil
@@ -105,18 +105,18 @@ func TestRolloutEndsWithItsClusterVersion(t *testing.T) {
 			s.acceptanceChanged(old, question, acceptedRelease("1.0.0"))
 			s.progressed(old, rollout, *progressOf("1.0.0", 4, 4))
 			assert.Nil(t, s.underway.snapshot().progress)
-			assert.False(t, s.acceptance.snapshot().latest.Done)
+			assert.False(t, s.acceptance.snapshot().Latest.Done)
 
 			tt.again(t, s)
 			s.reconcile(t)
 			assert.Empty(t, s.events(api.EventRolloutStopped))
 			assert.Equal(t, 1, runner.stops)
-			assert.NotEqual(t, question, s.acceptance.snapshot().key, "a late answer does not match the new question")
+			assert.NotEqual(t, question, s.acceptance.snapshot().Key, "a late answer does not match the new question")
 			assert.NotContains(t, runner.slots, background.SlotRollout)
 			s.accepts(acceptedRelease("1.0.0"))
 			s.reconcile(t)
 			assert.Contains(t, runner.slots, background.SlotRollout)
-			assert.Greater(t, s.acceptance.snapshot().serial, serial)
+			assert.Greater(t, s.acceptance.snapshot().Serial, serial)
 			assert.Equal(t, types.UID("second"), s.get(t).UID)
 			assert.Equal(t, "1.0.0", s.get(t).Status.History[0].Version)
 		})

@@ -59,7 +59,7 @@ func TestRemovedHistoryIsRestored(t *testing.T) {
 			s.reconcile(t)
 			assert.Equal(t, before, s.get(t).Status)
 			s.reconcile(t)
-			assert.Equal(t, imageOf("1.1.0"), s.acceptance.snapshot().accepted.Image())
+			assert.Equal(t, imageOf("1.1.0"), s.acceptance.snapshot().Accepted.Image())
 			assert.Contains(t, runner.slots, background.SlotRollout)
 			assert.Zero(t, runner.stops)
 		})

@@ -82,7 +82,7 @@ type Measured struct {
 // Measured returns the current values without blocking on I/O.
 func (c *Reconciler) Measured() Measured {
 	m := Measured{Progress: c.control.Estimated(c.underway.snapshot().progress), Retrieved: c.updates.Retrieved(), UpdateService: c.options.Updates.Service}
-	if a := c.acceptance.snapshot().accepted; a != nil {
+	if a := c.acceptance.snapshot().Accepted; a != nil {
 		m.Running, m.Created = a.Payload.Release, a.Payload.Created
 		m.Running.Image = a.Image()
 	}

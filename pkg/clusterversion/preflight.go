@@ -72,7 +72,7 @@ func (c *Reconciler) preflightStep(log logr.Logger, r *round, target request.Tar
 			c.runner.Wake(background.SlotControl)
 		}
 		now := metav1.NewTime(c.clock.Now().UTC().Truncate(time.Second))
-		in := accept.Input{Stages: c.stages, ClusterVersion: cv, Settings: r.settings, Running: c.acceptance.snapshot().running(), Own: c.options.ReleaseImage}
+		in := accept.Input{Stages: c.stages, ClusterVersion: cv, Settings: r.settings, Running: c.acceptance.snapshot().Running(), Own: c.options.ReleaseImage}
 		f := preflight.New(in, target, c.options.Preview, c.options.Lookup, now)
 		if attempt == 0 {
 			c.emitter.Emit(cv, preflight.Started(f.Acceptance))

@@ -112,7 +112,7 @@ func New(
 	r := &Reconciler{
 		clock: clk, client: c, emitter: emitter, runner: runner, stages: stages,
 		ledger: ledger.New(clk, store), engine: engine, changed: changed, options: options,
-		acceptance: &acceptance{clock: clk, own: options.ReleaseImage},
+		acceptance: &acceptance{},
 		underway:   &underway{clock: clk, control: controls},
 		updates:    updates.New(clk, runner, changed, options.Updates),
 		control:    controls,
@@ -256,7 +256,7 @@ func (c *Reconciler) choose(ctx context.Context, r *round) error {
 	if !invalid {
 		r.cv.Spec.DesiredUpdate = c.control.KeepMode(r.cv.Spec.DesiredUpdate, r.cv.Generation, r.schema)
 	}
-	own := c.acceptance.snapshot().identity.OwnImage(c.options.ReleaseImage)
+	own := c.acceptance.snapshot().Identity.OwnImage(c.options.ReleaseImage)
 	cv, target := preflight.Without(r.cv, own)
 	r.preflight = target
 	r.target = request.Choose(cv, own, invalid || cv != r.cv)
@@ -264,10 +264,10 @@ func (c *Reconciler) choose(ctx context.Context, r *round) error {
 	c.identify(ctx, r, cv, invalid)
 	known := c.acceptance.snapshot()
 	if r.installing {
-		recorded := !c.record.Stores() || c.record.HasInstall(known.identity)
-		r.target, r.pending = known.identity.InstallTarget(cv, own, known.inherited, recorded)
+		recorded := !c.record.Stores() || c.record.HasInstall(known.Identity)
+		r.target, r.pending = known.Identity.InstallTarget(cv, own, known.Inherited, recorded)
 	}
-	r.target, r.request = known.identity.Pin(r.target), known.identity.Serial()
+	r.target, r.request = known.Identity.Pin(r.target), known.Identity.Serial()
 	return nil
 }
 
@@ -280,23 +280,23 @@ func (c *Reconciler) readSettings(_ context.Context, r *round) error {
 // accept starts the examination of the target in the background, unless it is running or done. It adopts the result after the result is
 // recorded.
 func (c *Reconciler) accept(ctx context.Context, r *round) error {
-	recheck := c.acceptance.ask(r.cv, r.target, r.request, r.settings)
-	known := c.acceptance.snapshot()
-	r.latest, r.asked = known.latest, known.askedAt
-	if news := known.news(); news != nil {
+	question := accept.NewQuestion(r.cv, r.target, r.request, r.settings)
+	before, known := c.acceptance.change(func(a accept.Decision) accept.Decision { return a.Ask(question, r.cv, c.clock.Now()) })
+	r.latest, r.asked = known.Latest, known.AskedAt
+	if news := known.News(); news != nil {
 		if err := c.keepAccepted(ctx, r, *news); err != nil {
 			r.latest = news.Rejected(err)
 			r.within(acceptRetry.First)
 		} else {
 			c.underway.supersede()
-			c.acceptance.adopt(*news)
+			c.acceptance.change(func(a accept.Decision) accept.Decision { return a.Adopt(*news) })
 		}
 	}
-	adopted := c.acceptance.explainIdle(r.latest)
-	r.accepted, r.serial, r.forced, r.unapplied = adopted.accepted, adopted.serial, adopted.identity.ForcedDigests(), adopted.unapplied(r.original)
+	_, adopted := c.acceptance.change(func(a accept.Decision) accept.Decision { return a.ExplainIdle(r.latest, c.clock.Now()) })
+	r.accepted, r.serial, r.forced, r.unapplied = adopted.Accepted, adopted.Serial, adopted.Identity.ForcedDigests(), unapplied(adopted.Idle, r.original)
 	log := logr.FromContextOrDiscard(ctx)
-	c.runner.Start(background.SlotAccept, known.key, c.acceptStep(log, known.key, r.target, r.settings))
-	if recheck {
+	c.runner.Start(background.SlotAccept, known.Key, c.acceptStep(log, known.Key, r.target, r.settings))
+	if known.NeedsRecheck(before) {
 		c.recheckPreconditions()
 	}
 	if r.accepted != nil && c.record.Stores() {
@@ -308,7 +308,7 @@ func (c *Reconciler) accept(ctx context.Context, r *round) error {
 // recheckPreconditions immediately repeats the preconditions for a release that they have rejected. It does not retrieve, verify or read
 // the release again.
 func (c *Reconciler) recheckPreconditions() {
-	if c.acceptance.snapshot().refused() {
+	if c.acceptance.snapshot().Refused() {
 		c.runner.Wake(background.SlotAccept)
 	}
 }
@@ -316,7 +316,7 @@ func (c *Reconciler) recheckPreconditions() {
 // RetrieveAgain retries at once a release that could not be retrieved, also by a preflight. It is for changes of the inputs
 // of a retrieval, such as the pull secret, and may be called at any time.
 func (c *Reconciler) RetrieveAgain() {
-	if c.acceptance.snapshot().awaitsRetrievalInputs() {
+	if c.acceptance.snapshot().AwaitsRetrievalInputs() {
 		c.runner.Wake(background.SlotAccept)
 	}
 	if c.unretrievedAhead.Load() {
@@ -349,7 +349,7 @@ func (c *Reconciler) lookForObstacles(_ context.Context, r *round) error {
 
 // findObstacles returns the obstacles as of the last watch events and the known state of the rollout. It makes no request.
 func (c *Reconciler) findObstacles(cv *configv1.ClusterVersion) []upgradeable.Obstacle {
-	return status.Obstacles(cv, c.obstructions(), c.acceptance.snapshot().accepted, c.underway.snapshot().progress)
+	return status.Obstacles(cv, c.obstructions(), c.acceptance.snapshot().Accepted, c.underway.snapshot().progress)
 }
 
 // obstructions returns the cluster state that blocks updates to another minor version, as of the last watch events.

@@ -38,7 +38,8 @@ func (c *Reconciler) readRecord(ctx context.Context, r *round) error {
 		return err
 	}
 	c.record.Read(found)
-	c.acceptance.inherit(from, identity.RecallOwn(found.Status(), live))
+	own := identity.RecallOwn(found.Status(), live)
+	c.acceptance.change(func(a accept.Decision) accept.Decision { return a.Inherit(from, own) })
 	return nil
 }
 
@@ -63,11 +64,25 @@ func (c *Reconciler) inherited(ctx context.Context, live *configv1.ClusterVersio
 }
 
 // identify observes the request in the spec and records it before the status reports it as observed. cv is the ClusterVersion from which
-// the target was chosen. An invalid request changes nothing.
+// the target was chosen. An invalid request changes nothing. The first call restores the identity from the record of an earlier process. It
+// drops migrated releases that could not be recorded, and the next process migrates them again.
 func (c *Reconciler) identify(ctx context.Context, r *round, cv *configv1.ClusterVersion, invalid bool) {
-	restored, migrated := c.acceptance.observe(cv, r.target, invalid, c.record)
+	var restored identity.Identity
+	migrated := false
+	if !c.acceptance.snapshot().Recalled {
+		restored = identity.Recall(c.record.Status(), cv, r.target)
+		recalled := restored
+		if c.record.Predates() {
+			recalled = restored.Migrate(cv.Status.History)
+			migrated = recalled.IsMigrated(cv.Status.History)
+		}
+		c.acceptance.change(func(a accept.Decision) accept.Decision { return a.Recall(recalled) })
+	}
+	if !invalid {
+		c.acceptance.change(func(a accept.Decision) accept.Decision { return a.Observe(cv, c.clock.Now()) })
+	}
 	if err := c.keep(ctx, r); migrated && err != nil {
-		c.acceptance.withoutMigration(restored)
+		c.acceptance.change(func(a accept.Decision) accept.Decision { return a.WithoutMigration(restored) })
 	}
 }
 
@@ -76,8 +91,8 @@ func (c *Reconciler) identify(ctx context.Context, r *round, cv *configv1.Cluste
 func (c *Reconciler) keep(ctx context.Context, r *round) error {
 	known, before := c.acceptance.snapshot(), c.record.UnmatchedOverrides()
 	kept, err := c.record.Keep(ctx, releasestatus.Content{
-		Identity: known.identity, Payload: known.recorded, Overrides: r.cv.Spec.Overrides, NamesService: c.options.Updates.NamesService(),
-		Needed: known.identity.NeedsRecord(r.target, c.options.ReleaseImage) || r.installing,
+		Identity: known.Identity, Payload: known.Recorded, Overrides: r.cv.Spec.Overrides, NamesService: c.options.Updates.NamesService(),
+		Needed: known.Identity.NeedsRecord(r.target, c.options.ReleaseImage) || r.installing,
 	})
 	r.within(kept.Again)
 	if kept.Recovered {
@@ -92,12 +107,14 @@ func (c *Reconciler) keep(ctx context.Context, r *round) error {
 // keepAccepted records an accepted release. A release that was requested by tag, or that the cluster continues with, must be recorded
 // before it is accepted. The error says why it could not be recorded.
 func (c *Reconciler) keepAccepted(ctx context.Context, r *round, a accept.Acceptance) error {
-	before := c.acceptance.record(a)
+	before, _ := c.acceptance.change(func(known accept.Decision) accept.Decision {
+		return known.Record(a, c.options.ReleaseImage, c.clock.Now())
+	})
 	err := c.keep(ctx, r)
 	if err == nil || !a.Target.Continued && (!request.IsTag(a.Target.Named()) || a.Verified.Digest == "") {
 		return nil
 	}
-	c.acceptance.unrecord(before)
+	c.acceptance.change(func(known accept.Decision) accept.Decision { return known.Unrecord(before) })
 	if a.Target.Continued {
 		return fmt.Errorf("cannot record that the cluster continues with the release: %w; apply the CustomResourceDefinition %s of this operator's release",
 			err, api.ReleaseStatusDefinition)

@@ -161,7 +161,7 @@ func TestLateAnswerResolvesNoOtherRequest(t *testing.T) {
 
 	target := resolved(after, "1.1.0").Target
 	target.Force = true
-	require.NoError(t, s.acceptance.snapshot().identity.Covers(target, digestOf("1.1.0")), "nothing was forced yet")
+	require.NoError(t, s.acceptance.snapshot().Identity.Covers(target, digestOf("1.1.0")), "nothing was forced yet")
 	s.accepts(resolved(after, "1.1.0"))
-	require.Error(t, s.acceptance.snapshot().identity.Covers(target, digestOf("6.6.6")), "the digest of the request before")
+	require.Error(t, s.acceptance.snapshot().Identity.Covers(target, digestOf("6.6.6")), "the digest of the request before")
 }

@@ -115,7 +115,7 @@ func TestFailingReportsThatNothingIsApplied(t *testing.T) {
 		s.edit(t, func(cv *configv1.ClusterVersion) { wants(cv, configv1.Update{Image: imageOf("1.1.0")}) })
 		s.at(time.Second)
 		s.reconcile(t)
-		s.acceptance.resume(s.acceptance.snapshot().key, rejected("1.0.0"))
+		s.acceptance.change(func(a accept.Decision) accept.Decision { return a.Resume(a.Key, rejected("1.0.0")) })
 		s.accepts(rejected("1.1.0"))
 		s.reconcile(t)
 		s.at(12 * time.Second)
@@ -150,13 +150,14 @@ func TestFailingReportsThatNothingIsApplied(t *testing.T) {
 		assert.Equal(t, "True|NoAcceptedRelease|Unable to apply "+imageOf("1.0.0")+": no release is accepted, so nothing is applied or repaired",
 			said(status, configv1.OperatorProgressing))
 
-		before := s.acceptance.snapshot().key
+		before := s.acceptance.snapshot().Key
 		s.edit(t, func(cv *configv1.ClusterVersion) { wants(cv, configv1.Update{Image: imageOf("1.0.0")}) })
 		s.at(12 * time.Second)
 		s.reconcile(t)
-		require.NotEqual(t, before, s.acceptance.snapshot().key, "the edit is another question")
+		require.NotEqual(t, before, s.acceptance.snapshot().Key, "the edit is another question")
 		assert.Equal(t, said(status, api.Failing), said(s.get(t).Status, api.Failing), "it is not answered yet")
-		assert.True(t, s.acceptance.resume(before, rejected("0.9.0")), "the attempt is superseded")
+		asked, _ := s.acceptance.change(func(a accept.Decision) accept.Decision { return a.Resume(before, rejected("0.9.0")) })
+		assert.True(t, asked.KnowsResumption(before, rejected("0.9.0")), "the attempt is superseded")
 		s.at(14 * time.Second)
 		s.reconcile(t)
 		assert.Equal(t, said(status, api.Failing), said(s.get(t).Status, api.Failing))

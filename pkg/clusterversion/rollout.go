@@ -79,7 +79,7 @@ func (w *rolling) step(ctx context.Context) background.Next {
 		return background.Next{After: prepareRetry}
 	}
 	progress, settled, err := w.engine.Executor.Run(ctx, w.plan, w.underway.snapshot().settled)
-	w.underway.settle(w.key, settled)
+	w.underway.settle(w.engine.Executor, settled)
 	w.runner.Wake(background.SlotInventory)
 	if err != nil {
 		return background.Next{Done: true}
@@ -191,7 +191,7 @@ func (c *Reconciler) Snapshot() (report.Snapshot, bool) {
 		At: c.clock.Now(), Progress: *c.control.Estimated(known.progress), InventoryError: c.ledger.Failure(),
 		UnmatchedOverrides: c.record.UnmatchedOverrides(), Objects: known.executor.Objects(),
 	}
-	if latest := c.acceptance.snapshot().latest; latest.Err != nil {
+	if latest := c.acceptance.snapshot().Latest; latest.Err != nil {
 		snapshot.Rejected = latest.Message
 	}
 	assess.Patiently(&snapshot)

@@ -62,7 +62,7 @@ func (unseen) Object(manifest.ID) client.Object { return nil }
 func (unseen) Look(context.Context, *manifest.Manifest, bool) observe.Look { return observe.Look{} }
 
 // cutShort runs a pass over a release of two objects and cancels it after the first.
-func cutShort(t *testing.T) (*rollout.Plan, *rollout.Executor) {
+func cutShort(t *testing.T) (*rollout.Plan, *rollout.Executor, rollout.Settled) {
 	t.Helper()
 	p, err := payload.Load(files("1.1.0", "release-manifests/0000_20_b_01.yaml", `
 apiVersion: v1
@@ -74,14 +74,14 @@ metadata: {namespace: ns, name: b, annotations: {include.release.openshift.io/se
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	executor := &rollout.Executor{Clock: clock.RealClock{}, Applier: halted{"b", cancel}, Observer: unseen{}}
-	_, _, err = executor.Run(ctx, plan, rollout.Settled{})
+	_, settled, err := executor.Run(ctx, plan, rollout.Settled{})
 	require.ErrorIs(t, err, context.Canceled)
-	return plan, executor
+	return plan, executor, settled
 }
 
 // TestCanceledPassKeepsItsResults starts another rollout after a canceled pass. It knows the objects that the pass has applied.
 func TestCanceledPassKeepsItsResults(t *testing.T) {
-	plan, executor := cutShort(t)
+	plan, executor, canceled := cutShort(t)
 	p := &payload.Payload{Release: plan.Release}
 	// rolled returns the state after a rollout of an image with that executor, and then one of the image next.
 	rolled := func(t *testing.T, next string) rollout.Settled {
@@ -90,6 +90,7 @@ func TestCanceledPassKeepsItsResults(t *testing.T) {
 		u.plan("first", imageOf("1.1.0"), false)
 		require.True(t, u.begin("first", beginning{plan: plan, executor: executor, payload: p}))
 		u.plan("second", next, false)
+		u.settle(executor, canceled)
 		require.True(t, u.begin("second", beginning{plan: plan, executor: &rollout.Executor{}, payload: p}))
 		settled := u.snapshot().settled
 		u.plan("third", next, false)

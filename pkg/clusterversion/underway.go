@@ -31,13 +31,14 @@ type underway struct {
 
 // rolled is a snapshot of a rollout. Everything in it is immutable except the executor, which is safe for concurrent use.
 type rolled struct {
-	// key identifies the rollout of progress and settled. image is its release image.
+	// key identifies the rollout of progress. image is its release image.
 	key   string
 	image string
 	// adds reports that the rollout adds objects to a completed release, for example those of a new capability, and is not an update.
 	adds     bool
 	progress *report.Progress
-	settled  rollout.Settled
+	// settled is the result of the last pass of any rollout.
+	settled rollout.Settled
 	// releaseChanged reports that the planned release differs from the one that executor ran. restored is the inventory of a predecessor
 	// until a rollout begins with it.
 	releaseChanged bool
@@ -85,7 +86,6 @@ func (u *underway) plan(key, image string, adds bool) {
 	u.resumed = u.image == "" || u.resumed && !changed
 	u.releaseChanged = u.releaseChanged || changed
 	u.key, u.image, u.adds, u.progress = key, image, adds, nil
-	u.settled = u.settled.Restart(changed)
 }
 
 // beginning is the input for starting a rollout.
@@ -110,26 +110,18 @@ func (u *underway) begin(key string, b beginning) bool {
 	if u.key != key {
 		return false
 	}
-	u.takeOver(b.payload.Release)
+	if u.restored != nil {
+		next := b.payload.Release
+		u.settled, u.restored = rollout.Restore(reliable(*u.restored, next), next.Version), nil
+	} else {
+		u.settled = u.settled.Restart(u.releaseChanged)
+	}
+	u.releaseChanged = false
 	u.story = story.New(u.settled.Progress(b.plan), b.started, u.adds)
 	u.reachedWritten = u.story.Reached()
 	u.executor, u.payload = b.executor, b.payload
 	u.control.Begin(b.executor, u.image, u.adds)
 	return true
-}
-
-// takeOver starts a rollout from the known state: the inventory of an earlier process or the previous passes. A canceled pass has ended but
-// has not returned its result.
-func (r *rolled) takeOver(next release.Release) {
-	switch {
-	case r.restored != nil:
-		r.settled, r.restored = rollout.Restore(reliable(*r.restored, next), next.Version), nil
-	case r.executor != nil:
-		if settled := r.executor.Settled(); !settled.Empty() {
-			r.settled = settled.Restart(r.releaseChanged)
-		}
-	}
-	r.releaseChanged = false
 }
 
 // reliable returns the part of an inventory that a rollout can rely on. An earlier process may have died after it applied objects and
@@ -148,11 +140,12 @@ func reliable(inv inventory.Inventory, next release.Release) inventory.Inventory
 	return inv
 }
 
-// settle stores the result of a pass of the rollout with the given key.
-func (u *underway) settle(key string, settled rollout.Settled) {
+// settle stores the result of a pass, for the next pass or for the rollout that replaces this one. A canceled pass returns before that one
+// begins. After Reset, a late result is dropped.
+func (u *underway) settle(executor *rollout.Executor, settled rollout.Settled) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.key == key {
+	if u.executor == executor {
 		u.settled = settled
 	}
 }

@@ -121,7 +121,7 @@ func (s *scribe) get(t *testing.T) *configv1.ClusterVersion {
 
 // accepts reports a result of the current question, as the background does.
 func (s *scribe) accepts(a accept.Acceptance) {
-	s.acceptanceChanged(clusterAt(), s.acceptance.snapshot().key, a)
+	s.acceptanceChanged(clusterAt(), s.acceptance.snapshot().Key, a)
 }
 
 // TestStatusIsWrittenOnceASecond makes changes that are not edges within a second of a write. They are written together when the second has

@@ -29,8 +29,6 @@ type Capabilities struct {
 	Known sets.Set[configv1.ClusterVersionCapability]
 	// Enabled lists the enabled capabilities.
 	Enabled sets.Set[configv1.ClusterVersionCapability]
-	// AllowUnknown accepts unknown capabilities if they are enabled.
-	AllowUnknown bool
 }
 
 // KnownCapabilities returns all known capabilities, sorted.

@@ -226,7 +226,7 @@ func (f Filter) byCapabilities(_ *manifest.Manifest, annotations map[string]stri
 		}
 	}
 	switch {
-	case len(unknown) > 0 && !f.Capabilities.AllowUnknown:
+	case len(unknown) > 0:
 		return "unknown capability " + CapabilityNames(unknown)
 	case len(disabled) > 0:
 		return "capability not enabled: " + CapabilityNames(disabled)

@@ -45,9 +45,9 @@ func TestFilterExcludesWithAReason(t *testing.T) {
 	crd := func(majors string) *manifest.Manifest {
 		return annotated("apiextensions.k8s.io/v1", "CustomResourceDefinition", include, "true", major, majors)
 	}
-	capabilities := func(allowUnknown bool, enabled ...configv1.ClusterVersionCapability) inclusion.Filter {
+	capabilities := func(enabled ...configv1.ClusterVersionCapability) inclusion.Filter {
 		return inclusion.Filter{Capabilities: inclusion.Capabilities{
-			Known: sets.New(inclusion.KnownCapabilities()...), Enabled: sets.New(enabled...), AllowUnknown: allowUnknown,
+			Known: sets.New(inclusion.KnownCapabilities()...), Enabled: sets.New(enabled...),
 		}}
 	}
 	override := func(group, kind, namespace, name string, unmanaged bool) inclusion.Filter {
@@ -113,12 +113,10 @@ func TestFilterExcludesWithAReason(t *testing.T) {
 		{"includes major version 0", inclusion.Filter{MajorVersion: new(uint64(0))}, crd("0"), ""},
 		{"skips the rule if the release's version is unknown", inclusion.Filter{}, included(major, "junk"), ""},
 
-		{"includes an enabled capability", capabilities(false, "Console"), included(capability, "Console"), ""},
-		{"treats an empty capability as none", capabilities(false), included(capability, ""), ""},
-		{"requires all capabilities", capabilities(false, "Storage"), included(capability, "Storage+CloudCredential"), "capability not enabled: CloudCredential"},
-		{"excludes unknown capabilities first", capabilities(false, "New"), included(capability, "Console+New"), "unknown capability New"},
-		{"allows unknown capabilities that are enabled", capabilities(true, "New"), included(capability, "New"), ""},
-		{"excludes unknown capabilities that are not enabled", capabilities(true), included(capability, "New"), "capability not enabled: New"},
+		{"includes an enabled capability", capabilities("Console"), included(capability, "Console"), ""},
+		{"treats an empty capability as none", capabilities(), included(capability, ""), ""},
+		{"requires all capabilities", capabilities("Storage"), included(capability, "Storage+CloudCredential"), "capability not enabled: CloudCredential"},
+		{"excludes unknown capabilities first", capabilities("New"), included(capability, "Console+New"), "unknown capability New"},
 		{"skips the check without known capabilities", inclusion.Filter{}, included(capability, "New"), ""},
 
 		{"excludes unmanaged objects", override("apps", "Deployment", "ns", "a", true), included(), "spec.overrides marks it as unmanaged"},

@@ -58,8 +58,6 @@ type Options struct {
 	PodNamespace, PodName string
 	// LeaseDuration, RenewDeadline and RetryPeriod configure leader election; the defaults are lead.DefaultLeaseDuration and so on.
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
-	// Width is the number of manifests that are applied in parallel; default 16.
-	Width int
 	// Seed is the seed of the random numbers that spread retries and requests over time.
 	Seed uint64
 }

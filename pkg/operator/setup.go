@@ -94,7 +94,7 @@ func (s *setup) connect(context.Context) (err error) {
 // prepareRollout creates the engines that apply releases and follows the Deployment of this process.
 func (s *setup) prepareRollout(ctx context.Context) (err error) {
 	s.engines, err = engines.New(ctx, s.clock, s.Manager, s.Registry, s.self, func() { s.slots.Wake(background.SlotRollout) }, engines.Options{
-		Name: s.options.Name, Namespace: s.options.Namespace, Width: s.options.Width, Seed: s.options.Seed,
+		Name: s.options.Name, Namespace: s.options.Namespace, Seed: s.options.Seed,
 	})
 	if err != nil || s.self == nil {
 		return err

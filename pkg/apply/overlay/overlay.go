@@ -105,9 +105,8 @@ func (s place) names() []string {
 
 // entry is an item of one of the two merged lists.
 type entry struct {
-	key  fieldpath.PathElement
-	id   string
-	item any
+	key fieldpath.PathElement
+	id  string
 }
 
 // entries returns the items of a list with keys.
@@ -128,7 +127,7 @@ func entries(list any, keys []string) (all []entry, byID map[string]any) {
 			key = append(key, value.Field{Name: name, Value: value.NewValueInterface(v)})
 		}
 		key.Sort()
-		e := entry{key: fieldpath.PathElement{Key: &key}, item: item}
+		e := entry{key: fieldpath.PathElement{Key: &key}}
 		e.id = e.key.String()
 		all, byID[e.id] = append(all, e), item
 	}

@@ -167,7 +167,7 @@ func (r *Release) visitFile(name string, visit func(layer.File) error) error {
 	if info.IsDir() {
 		return nil
 	}
-	return visit(layer.File{Name: name, Size: info.Size(), Mode: info.Mode(), ModTime: info.ModTime(), Content: f})
+	return visit(layer.File{Name: name, Size: info.Size(), ModTime: info.ModTime(), Content: f})
 }
 
 // head is the start of a release: the two metadata files, and the names of the files in the layers read so far.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -99,6 +100,37 @@ func (f *ContextFlags) Config() (*rest.Config, error) {
 	cfg = apiserver.Unlimited(cfg)
 	cfg.Timeout = timeout
 	return cfg, nil
+}
+
+// ConfigFor returns the configuration of the chosen cluster for a command that prints no warnings of the API server. agent is the user
+// agent, which identifies the command to the API server.
+func (f *ContextFlags) ConfigFor(agent string) (*rest.Config, error) {
+	cfg, err := f.Config()
+	if err != nil {
+		return nil, err
+	}
+	cfg.UserAgent = agent
+	cfg.WarningHandlerWithContext = rest.NoWarnings{}
+	return cfg, nil
+}
+
+// Connect returns a client for the kinds that the functions add. agent is described at ConfigFor.
+func (f *ContextFlags) Connect(agent string, kinds ...func(*runtime.Scheme) error) (client.WithWatch, error) {
+	cfg, err := f.ConfigFor(agent)
+	if err != nil {
+		return nil, err
+	}
+	scheme := runtime.NewScheme()
+	for _, add := range kinds {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
+	}
+	c, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the cluster: %w", err)
+	}
+	return c, nil
 }
 
 func (f *ContextFlags) find() (*rest.Config, error) {

@@ -14,8 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
@@ -34,25 +32,9 @@ func (f *VersionFlags) Add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.Name, "name", command.EnvOr("CVO_NAME", api.ClusterVersionName), "`name` of the ClusterVersion")
 }
 
-// Open returns a client that can also watch. agent is the user agent, which identifies the command to the API server.
+// Open returns a client for the ClusterVersion and the operator. agent is described at ConfigFor.
 func (f *VersionFlags) Open(agent string) (client.WithWatch, error) {
-	cfg, err := f.Config()
-	if err != nil {
-		return nil, err
-	}
-	cfg.UserAgent = agent
-	cfg.WarningHandlerWithContext = rest.NoWarnings{}
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{configv1.Install, corev1.AddToScheme, appsv1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return nil, err
-		}
-	}
-	c, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme})
-	if err != nil {
-		return nil, fmt.Errorf("connecting to the cluster: %w", err)
-	}
-	return c, nil
+	return f.Connect(agent, configv1.Install, corev1.AddToScheme, appsv1.AddToScheme)
 }
 
 // CompletionTime is how long a shell waits for completions from the cluster.

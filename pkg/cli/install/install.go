@@ -227,12 +227,10 @@ func (o *options) run(ctx context.Context, streams command.Streams) error {
 		}
 		return o.runRender(ctx, streams, request)
 	}
-	cfg, err := o.Config()
+	cfg, err := o.ConfigFor("cvo-install")
 	if err != nil {
 		return err
 	}
-	cfg.UserAgent = "cvo-install"
-	cfg.WarningHandlerWithContext = rest.NoWarnings{}
 	if o.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, o.timeout, command.ErrTimeout)

@@ -115,12 +115,10 @@ func (o *uninstallOptions) run(ctx context.Context, streams command.Streams) err
 	if err := printing.Check(&o.output); err != nil {
 		return err
 	}
-	cfg, err := o.Config()
+	cfg, err := o.ConfigFor("cvo-uninstall")
 	if err != nil {
 		return err
 	}
-	cfg.UserAgent = "cvo-uninstall"
-	cfg.WarningHandlerWithContext = rest.NoWarnings{}
 	o.removal.Name = o.Name
 	say := func(format string, args ...any) {
 		if !o.quiet {

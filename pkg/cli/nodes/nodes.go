@@ -14,9 +14,8 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/internal/printable"
@@ -26,6 +25,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/cli/printing"
 	"github.com/cluster-version/cvo/pkg/update/request"
 	"github.com/cluster-version/cvo/pkg/view/collect"
+	"github.com/cluster-version/cvo/pkg/view/nodes"
 )
 
 // New returns the command 'cvo nodes' with its subcommands. It is hidden, because no release contains the node stage yet.
@@ -69,23 +69,17 @@ func (f *flags) read(args []string) error {
 
 // open returns a client. agent is the user agent, which identifies the command to the API server.
 func (f *flags) open(agent string) (client.Client, error) {
-	cfg, err := f.cluster.Config()
+	return f.cluster.Connect(agent, mcfgv1.Install, operatorv1.Install, corev1.AddToScheme, policyv1.AddToScheme, api.AddToScheme)
+}
+
+// state returns a client and the current state of the nodes.
+func (f *flags) state(ctx context.Context, agent string) (client.Client, nodes.Cluster, error) {
+	c, err := f.open(agent)
 	if err != nil {
-		return nil, err
+		return nil, nodes.Cluster{}, err
 	}
-	cfg.UserAgent = agent
-	cfg.WarningHandlerWithContext = rest.NoWarnings{}
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{mcfgv1.Install, operatorv1.Install, corev1.AddToScheme, policyv1.AddToScheme, api.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return nil, err
-		}
-	}
-	c, err := client.New(cfg, client.Options{Scheme: scheme})
-	if err != nil {
-		return nil, fmt.Errorf("connecting to the cluster: %w", err)
-	}
-	return c, nil
+	state, err := collect.Nodes(ctx, c, clock.RealClock{}.Now())
+	return c, state, f.explain(ctx, err)
 }
 
 // explain adds the remedy to the error of a cluster without the node stage.

@@ -7,11 +7,9 @@ import (
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/clock"
 
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/cli/printing"
-	"github.com/cluster-version/cvo/pkg/view/collect"
 	"github.com/cluster-version/cvo/pkg/view/nodes"
 )
 
@@ -79,13 +77,9 @@ func (o *pauseOptions) add(cmd *cobra.Command, streams command.Streams) *cobra.C
 }
 
 func (o *pauseOptions) run(ctx context.Context, streams command.Streams) error {
-	c, err := o.open("cvo-nodes-pause")
+	c, cluster, err := o.state(ctx, "cvo-nodes-pause")
 	if err != nil {
 		return err
-	}
-	cluster, err := collect.Nodes(ctx, c, clock.RealClock{}.Now())
-	if err != nil {
-		return o.explain(ctx, err)
 	}
 	result, err := nodes.NewPause(cluster, o.pool, o.paused)
 	if err != nil {

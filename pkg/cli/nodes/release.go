@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/internal/pointers"
@@ -21,7 +20,6 @@ import (
 	"github.com/cluster-version/cvo/pkg/cli/watching"
 	"github.com/cluster-version/cvo/pkg/node/config"
 	"github.com/cluster-version/cvo/pkg/node/pool"
-	"github.com/cluster-version/cvo/pkg/view/collect"
 	"github.com/cluster-version/cvo/pkg/view/nodes"
 )
 
@@ -100,13 +98,9 @@ func (o *releaseOptions) check(setsWait bool) error {
 }
 
 func (o *releaseOptions) run(ctx context.Context, streams command.Streams) error {
-	c, err := o.open("cvo-nodes-release")
+	c, cluster, err := o.state(ctx, "cvo-nodes-release")
 	if err != nil {
 		return err
-	}
-	cluster, err := collect.Nodes(ctx, c, clock.RealClock{}.Now())
-	if err != nil {
-		return o.explain(ctx, err)
 	}
 	result, err := nodes.NewRelease(cluster, o.nodes, o.undo)
 	if err != nil {

@@ -8,14 +8,12 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/cli/printing"
 	"github.com/cluster-version/cvo/pkg/node/pool"
-	"github.com/cluster-version/cvo/pkg/view/collect"
 	"github.com/cluster-version/cvo/pkg/view/nodes"
 )
 
@@ -69,13 +67,9 @@ Exit codes: 0 requested; 1 failure, or the node is not degraded; 2 invalid comma
 }
 
 func (o *retryOptions) run(ctx context.Context, streams command.Streams) error {
-	c, err := o.open("cvo-nodes-retry")
+	c, cluster, err := o.state(ctx, "cvo-nodes-retry")
 	if err != nil {
 		return err
-	}
-	cluster, err := collect.Nodes(ctx, c, clock.RealClock{}.Now())
-	if err != nil {
-		return o.explain(ctx, err)
 	}
 	result, err := nodes.NewRetry(cluster, o.node)
 	if err != nil {

@@ -112,12 +112,10 @@ func (o *options) run(ctx context.Context, streams command.Streams) error {
 	if err := o.validate(); err != nil {
 		return err
 	}
-	cfg, err := o.Config()
+	cfg, err := o.ConfigFor("cvo-status")
 	if err != nil {
 		return err
 	}
-	cfg.UserAgent = "cvo-status"
-	cfg.WarningHandlerWithContext = rest.NoWarnings{}
 	if o.orphans {
 		if err := o.CheckVersion(ctx, cfg.UserAgent, nil); err != nil {
 			return err

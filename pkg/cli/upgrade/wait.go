@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
 	"github.com/cluster-version/cvo/internal/terminal"
@@ -92,12 +91,10 @@ func (o *waitOptions) run(ctx context.Context, streams command.Streams) error {
 	if err != nil {
 		return err
 	}
-	cfg, err := o.Config()
+	cfg, err := o.ConfigFor("cvo-upgrade-wait")
 	if err != nil {
 		return err
 	}
-	cfg.UserAgent = "cvo-upgrade-wait"
-	cfg.WarningHandlerWithContext = rest.NoWarnings{}
 	c, err := o.Open(cfg.UserAgent)
 	if err != nil {
 		return err

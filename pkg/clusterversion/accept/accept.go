@@ -1,5 +1,6 @@
 // Package accept decides whether a release may be rolled out. It retrieves, verifies and loads the release, then checks the preconditions
-// and the operator's permissions. It takes a target and a ClusterVersion and returns an Acceptance. It keeps nothing between calls.
+// and the operator's permissions. It takes a target and a ClusterVersion and returns an Acceptance. It keeps nothing between calls: the
+// question and its answer are a Decision, which its caller keeps.
 package accept
 
 import (

@@ -84,11 +84,8 @@ func NewQuestion(cv *configv1.ClusterVersion, target request.Target, request int
 	return Question{target: target, request: request, settings: settings, wanted: every.Filter(cv, "").Capabilities.Enabled}
 }
 
-// Request returns the serial of the question's request.
-func (q Question) Request() int { return q.request }
-
-// SameRelease reports whether both questions concern the same release: they have the same request, or q names the accepted release.
-func (q Question) SameRelease(asked Question, latest Acceptance) bool {
+// sameRelease reports whether both questions concern the same release: they have the same request, or q names the accepted release.
+func (q Question) sameRelease(asked Question, latest Acceptance) bool {
 	if latest.Done && q.target.Named() == latest.Image() && (q.target.Version == "" || q.target.Version == latest.Payload.Release.Version) {
 		return true
 	}

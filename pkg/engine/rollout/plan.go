@@ -1,7 +1,7 @@
 // Package rollout makes passes over the task graph of a release. A pass applies every manifest whose predecessors have settled, and checks
 // its gate. It returns the progress and the reasons to wait. It takes the settled state as a value and returns the next one. It does not
 // wait for gates: the caller decides when to make the next pass. Between passes, an Executor keeps the pause, the pace of no-op applies, a
-// count of changes for the inventory, and the last pass: for snapshots, and for a rollout that starts after a canceled pass.
+// count of changes for the inventory, and the last pass, for snapshots and the inventory.
 //
 // Package drift decides what an object needs, package gate decides whether an object has settled, and package report contains the progress
 // values. The caller handles the ClusterVersion and its status.

@@ -90,9 +90,6 @@ func (w wait) restarted(anotherRelease bool) wait {
 	return wait{reached: w.reached, finished: w.finished, since: w.since}
 }
 
-// Empty reports whether s has no entries.
-func (s Settled) Empty() bool { return len(s.entries) == 0 }
-
 // Restart returns a Settled for a new rollout. It keeps the applied content, but a watch must confirm the content before it counts. Failed
 // objects are retried immediately. Tombstones that an install skipped become pending. For another release, it also resets settled gates and
 // waits, and applies objects with dropped fields again, because the release may contain schemas with the fields. For another

@@ -14,9 +14,6 @@ type Change struct {
 	FIPS bool
 }
 
-// Empty reports whether both contents are the same.
-func (c Change) Empty() bool { return reflect.DeepEqual(c, Change{}) }
-
 // Set is the difference between two lists. Each of its lists is sorted and nil if it is empty.
 type Set struct{ Added, Changed, Removed []string }
 

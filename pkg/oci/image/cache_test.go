@@ -192,9 +192,8 @@ func TestCacheIsSharedByProcesses(t *testing.T) {
 
 //threat:several-processes-pruning keeps content in use
 func TestPruneRemovesUnusedImages(t *testing.T) {
-	const hour = time.Hour
 	// Each image is used one hour after the previous image.
-	start := func(t *testing.T, opts image.Options) (*image.Reader, []release.Image, *clocktesting.FakePassiveClock, func() []bool) {
+	start := func(t *testing.T, opts image.Options) (*image.Reader, []release.Image, func() []bool) {
 		registry := fixture.StartRegistry(t)
 		images := distinct(t, registry, 3)
 		clock := clocktesting.NewFakePassiveClock(time.Now())
@@ -203,7 +202,7 @@ func TestPruneRemovesUnusedImages(t *testing.T) {
 		for _, img := range images {
 			_, err := r.Manifests(t.Context(), img)
 			require.NoError(t, err)
-			clock.SetTime(clock.Now().Add(hour))
+			clock.SetTime(clock.Now().Add(time.Hour))
 		}
 		cached := func() []bool {
 			there := make([]bool, len(images))
@@ -213,10 +212,10 @@ func TestPruneRemovesUnusedImages(t *testing.T) {
 			}
 			return there
 		}
-		return r, images, clock, cached
+		return r, images, cached
 	}
 	size := func(t *testing.T) int64 {
-		r, _, _, _ := start(t, image.Options{})
+		r, _, _ := start(t, image.Options{})
 		p, err := r.Prune(t.Context())
 		require.NoError(t, err)
 		assert.Zero(t, p.Files, "without limits, nothing is removed")
@@ -224,7 +223,7 @@ func TestPruneRemovesUnusedImages(t *testing.T) {
 	}(t)
 
 	t.Run("removes the least recently used images first", func(t *testing.T) {
-		r, _, _, cached := start(t, image.Options{CacheLimitBytes: size * 3 / 4})
+		r, _, cached := start(t, image.Options{CacheLimitBytes: size * 3 / 4})
 		p, err := r.Prune(t.Context())
 		require.NoError(t, err)
 		assert.LessOrEqual(t, p.Left, size*3/4)
@@ -232,7 +231,7 @@ func TestPruneRemovesUnusedImages(t *testing.T) {
 		assert.Equal(t, []bool{false, true, true}, cached())
 	})
 	t.Run("treats reading as use", func(t *testing.T) {
-		r, images, _, cached := start(t, image.Options{CacheLimitBytes: size * 3 / 4})
+		r, images, cached := start(t, image.Options{CacheLimitBytes: size * 3 / 4})
 		_, err := r.Manifests(t.Context(), images[0])
 		require.NoError(t, err)
 		_, err = r.Prune(t.Context())
@@ -240,7 +239,7 @@ func TestPruneRemovesUnusedImages(t *testing.T) {
 		assert.Equal(t, []bool{true, false, true}, cached())
 	})
 	t.Run("keeps the given images", func(t *testing.T) {
-		r, images, _, cached := start(t, image.Options{CacheLimitBytes: 1})
+		r, images, cached := start(t, image.Options{CacheLimitBytes: 1})
 		p, err := r.Prune(t.Context(), images[0].Digest, images[2].Digest)
 		require.NoError(t, err)
 		assert.Equal(t, 3, p.Files)
@@ -250,14 +249,8 @@ func TestPruneRemovesUnusedImages(t *testing.T) {
 			require.NoError(t, err)
 		}
 	})
-	t.Run("removes expired images", func(t *testing.T) {
-		r, _, _, cached := start(t, image.Options{CacheAge: 2*hour + hour/2})
-		_, err := r.Prune(t.Context())
-		require.NoError(t, err)
-		assert.Equal(t, []bool{false, true, true}, cached())
-	})
 	t.Run("keeps content in use", func(t *testing.T) {
-		r, images, _, _ := start(t, image.Options{CacheLimitBytes: 1})
+		r, images, _ := start(t, image.Options{CacheLimitBytes: 1})
 		repository, err := r.Repository(images[0])
 		require.NoError(t, err)
 		doc, err := repository.Document(t.Context(), images[0].Digest)

@@ -16,7 +16,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"k8s.io/utils/clock"
@@ -34,9 +33,8 @@ type Options struct {
 	Access *registry.Access
 	// CacheDir is the folder of an OCI image layout that caches fetched content; empty disables the cache.
 	CacheDir string
-	// Prune reduces the cache folder to CacheLimitBytes, and removes files unused for longer than CacheAge; zero means no limit.
+	// Prune reduces the cache folder to CacheLimitBytes; zero means no limit.
 	CacheLimitBytes int64
-	CacheAge        time.Duration
 	// Clock is the clock for times of last use in the cache; default the system clock.
 	Clock clock.PassiveClock
 	// Limits bound the cost of reading one image. Zero fields use the defaults.
@@ -80,14 +78,12 @@ func setDefault[T int | int64](field *T, value T) {
 
 // Progress is the progress of fetching one layer.
 type Progress struct {
-	// Layer is the layer's digest, Index its position (from 1) among Layers layers.
-	Layer         release.Digest
+	// Index is the layer's position (from 1) among Layers layers.
 	Index, Layers int
 	// Bytes is the number of bytes read so far, Total the size of the layer.
 	Bytes, Total int64
-	// Cached is set if the layer comes from the cache folder. Otherwise, From is the mirror, repository or layout.
-	Cached bool
-	From   string
+	// From is the mirror, repository or layout, empty for the cache folder.
+	From string
 }
 
 // Reader reads images from any registry. It is safe for concurrent use.
@@ -142,13 +138,12 @@ func (r *Reader) Repository(img release.Image) (*repository.Repository, error) {
 	return repository.Open(r.sources, img)
 }
 
-// Prune removes files from the cache folder that have been unused for Options.CacheAge. Then it removes the least recently used files
-// until the rest is within Options.CacheLimitBytes. It keeps the files of the images in keep and the files in use by any process. Without
-// a cache folder, it does nothing.
+// Prune removes the least recently used files from the cache folder until the rest is within Options.CacheLimitBytes. It keeps the files of
+// the images in keep and the files in use by any process. Without a cache folder, it does nothing.
 func (r *Reader) Prune(ctx context.Context, keep ...release.Digest) (cache.Pruned, error) {
 	if r.cache == nil {
 		return cache.Pruned{}, nil
 	}
-	bounds := cache.Bounds{Age: r.opts.CacheAge, Bytes: r.opts.CacheLimitBytes, ManifestBytes: r.opts.Limits.ManifestBytes}
+	bounds := cache.Bounds{Bytes: r.opts.CacheLimitBytes, ManifestBytes: r.opts.Limits.ManifestBytes}
 	return r.cache.Prune(ctx, bounds, keep...)
 }

@@ -564,7 +564,7 @@ func TestProgressReportsEveryByte(t *testing.T) {
 		for _, p := range last {
 			assert.Equal(t, p.Total, p.Bytes)
 			assert.Equal(t, 2, p.Layers)
-			assert.Equal(t, cached, p.Cached)
+			assert.Equal(t, cached, p.From == "")
 		}
 	}
 }

@@ -154,11 +154,11 @@ func (r *Reader) report(layers []v1.Descriptor, i int) repository.Reporter {
 	if r.opts.Progress == nil {
 		return nil
 	}
-	p := Progress{Layer: release.Digest(layers[i].Digest.String()), Index: i + 1, Layers: len(layers), Total: layers[i].Size}
+	p := Progress{Index: i + 1, Layers: len(layers), Total: layers[i].Size}
 	return func(read int64, from string) {
 		r.progress.Lock()
 		defer r.progress.Unlock()
-		p.Bytes, p.From, p.Cached = read, from, from == ""
+		p.Bytes, p.From = read, from
 		r.opts.Progress(p)
 	}
 }

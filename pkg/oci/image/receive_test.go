@@ -10,11 +10,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/cluster-version/cvo/pkg/oci/failure"
 	"github.com/cluster-version/cvo/pkg/oci/image"
@@ -87,7 +85,7 @@ func TestReceiveStoresTheFilesOfARelease(t *testing.T) {
 
 func TestReceivedFilesAreCheckedAndPruned(t *testing.T) {
 	dir := t.TempDir()
-	r := receiver(t, image.Options{CacheDir: dir, CacheAge: time.Hour, Clock: testingclock.NewFakePassiveClock(time.Now().Add(2 * time.Hour))})
+	r := receiver(t, image.Options{CacheDir: dir, CacheLimitBytes: 1})
 	fill := func() {
 		_, err := receiver(t, image.Options{CacheDir: dir}).Receive(t.Context(), received(), bytes.NewReader(stream(t, "manifests/a.yaml")))
 		require.NoError(t, err)

@@ -1,10 +1,8 @@
 package layout
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -75,7 +73,7 @@ func list(dir, as string, added []v1.Descriptor) (err error) {
 		return err
 	}
 	index.Manifests = append(withoutName(index.Manifests, as), added...)
-	return atomicfile.Write(filepath.Join(dir, IndexFile), 0o644, func(w io.Writer) error { return json.NewEncoder(w).Encode(index) })
+	return WriteIndex(dir, 0o644, *index)
 }
 
 func moveBlobs(from, to string) error {

@@ -9,6 +9,7 @@
 package layout
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"github.com/cluster-version/cvo/internal/atomicfile"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
@@ -90,6 +92,24 @@ func ReadIndex(dir string) (*v1.IndexManifest, error) {
 		return nil, fmt.Errorf("opening the OCI layout %s: %s: %w", dir, IndexFile, err)
 	}
 	return &index, nil
+}
+
+// WriteIndex replaces the list of images in a layout, unless it is the same. If the process is killed, the earlier list stays. The caller
+// excludes other writers.
+func WriteIndex(dir string, mode fs.FileMode, index v1.IndexManifest) error {
+	if index.Manifests == nil {
+		index.Manifests = []v1.Descriptor{}
+	}
+	data, err := json.MarshalIndent(index, "", "  ")
+	if err != nil {
+		return err
+	}
+	data = append(data, '\n')
+	path := filepath.Join(dir, IndexFile)
+	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
+		return nil
+	}
+	return atomicfile.Write(path, mode, atomicfile.Content(data))
 }
 
 func emptyIndex() v1.IndexManifest {

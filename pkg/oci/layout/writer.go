@@ -192,13 +192,7 @@ func (w *Writer) Close() error {
 	slices.SortFunc(w.index.Manifests, func(a, b v1.Descriptor) int {
 		return strings.Compare(NameOf(a)+" "+a.Digest.String(), NameOf(b)+" "+b.Digest.String())
 	})
-	if w.index.Manifests == nil {
-		w.index.Manifests = []v1.Descriptor{}
-	}
-	index, err := json.MarshalIndent(w.index, "", "  ")
-	if err == nil {
-		err = w.write(filepath.Join(w.dir, IndexFile), strings.NewReader(string(index)+"\n"))
-	}
+	err := WriteIndex(w.dir, 0o644, w.index)
 	if err == nil {
 		err = w.write(filepath.Join(w.dir, MarkerFile), strings.NewReader(MarkerContent+"\n"))
 	}

@@ -57,8 +57,6 @@ type Engines struct {
 type Options struct {
 	// Name is the name of the ClusterVersion. Namespace is the operator's namespace.
 	Name, Namespace string
-	// Width is the number of manifests that are applied in parallel; default 16.
-	Width int
 	// Seed is the seed of the random numbers that spread retries over time.
 	Seed uint64
 }
@@ -128,7 +126,6 @@ func (e *Engines) Make(cv *configv1.ClusterVersion, p *payload.Payload) clusterv
 		Causes:   access.Causes,
 		Pods:     e.pods,
 		Rand:     rand.New(rand.NewPCG(e.options.Seed, 0)),
-		Width:    e.options.Width,
 		Metrics:  e.metrics,
 		Handover: e.self.Handover(),
 	}

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/rest"
 
 	"github.com/cluster-version/cvo/internal/terminal"
 	"github.com/cluster-version/cvo/pkg/cli/cluster"
@@ -126,12 +125,10 @@ func (o *statusOptions) assess(ctx context.Context) (*insight.Assessment, error)
 		}
 		return insight.Assess(in)
 	}
-	cfg, err := o.Config()
+	cfg, err := o.ConfigFor("cvo-upgrade-status")
 	if err != nil {
 		return nil, err
 	}
-	cfg.UserAgent = "cvo-upgrade-status"
-	cfg.WarningHandlerWithContext = rest.NoWarnings{}
 	assessment, err := collect.Assess(ctx, cfg, cluster.OperatorDeployment().Namespace, o.Name)
 	if errors.Is(err, collect.ErrNoClusterVersion) {
 		return nil, o.NoVersion()

@@ -1,5 +1,5 @@
 // Package cache keeps the content of images in a folder on disk, which several processes may share. It takes documents and blobs by digest
-// and returns them unverified; readers check digests. It prunes content that has been unused for long. Other packages fetch content.
+// and returns them unverified; readers check digests. It prunes the least recently used content. Other packages fetch content.
 package cache
 
 import (
@@ -149,16 +149,23 @@ func (c *Folder) commit(path string, fill func(*os.File) error) (*os.File, error
 		if err := step(); err != nil {
 			_ = f.Close()
 			_ = os.Remove(temporary)
-			if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-				return nil, fmt.Errorf("writing image cache: %w: free space in %s, or move the cache with --payload-cache", err, c.dir)
-			}
-			if i == 1 {
+			if i == 1 && !isFull(err) {
 				return nil, err // fill's errors already have context
 			}
-			return nil, fmt.Errorf("writing image cache: %w", err)
+			return nil, c.explain(err)
 		}
 	}
 	return f, nil
+}
+
+func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
+
+// explain adds context to an error of a write, and for a full disk the remedy.
+func (c *Folder) explain(err error) error {
+	if isFull(err) {
+		return fmt.Errorf("writing image cache: %w: free space in %s, or move the cache with --payload-cache", err, c.dir)
+	}
+	return fmt.Errorf("writing image cache: %w", err)
 }
 
 // sweep removes temporary files of killed processes. It compares only times of the file system, whose clock may differ from the system's.
@@ -202,56 +209,40 @@ func removeUnused(path string) (removed bool, err error) {
 	return true, nil
 }
 
-// withIndexLock changes index.json under a lock that excludes other processes.
-func (c *Folder) withIndexLock(change func() error) error {
+// edit changes index.json, which lists the layout's content for other tools, under a lock that excludes other processes. It replaces a
+// malformed index.json. Nothing is lost, because readers in this module find content by digest.
+func (c *Folder) edit(change func([]v1.Descriptor) []v1.Descriptor) error {
 	f, err := os.OpenFile(filepath.Join(c.dir, "lock"), os.O_RDWR|os.O_CREATE, 0o640)
 	if err != nil {
 		return fmt.Errorf("writing image cache: %w", err)
 	}
 	defer f.Close()
-	if err := atomicfile.Lock(f); err != nil {
-		return fmt.Errorf("writing image cache: %w", err)
+	err = atomicfile.Lock(f)
+	if err == nil {
+		err = layout.WriteIndex(c.dir, 0o600, v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: change(c.listed())})
 	}
-	return change()
+	if err != nil {
+		return c.explain(err)
+	}
+	return nil
 }
 
-// edit changes index.json, which lists the layout's content for other tools. It replaces a malformed index.json. Nothing is lost, because
-// readers in this module find content by digest.
-func (c *Folder) edit(change func([]v1.Descriptor) []v1.Descriptor) error {
-	return c.withIndexLock(func() error {
-		index := c.index()
-		index.SchemaVersion, index.MediaType = 2, types.OCIImageIndex
-		index.Manifests = change(index.Manifests)
-		if index.Manifests == nil {
-			index.Manifests = []v1.Descriptor{}
-		}
-		data, err := json.Marshal(index)
-		if err != nil {
-			return fmt.Errorf("writing image cache: %w", err)
-		}
-		return c.write(c.indexPath(), data)
-	})
-}
-
-func (c *Folder) indexPath() string { return filepath.Join(c.dir, layout.IndexFile) }
-
-// index returns the content of index.json, or the zero value if it is malformed. It skips entries that it cannot parse, such as a digest
-// with a newer algorithm.
-func (c *Folder) index() v1.IndexManifest {
+// listed returns the entries of index.json, none if it is malformed. It skips entries that it cannot parse, such as a digest with a newer
+// algorithm.
+func (c *Folder) listed() (listed []v1.Descriptor) {
 	var raw struct {
 		Manifests []json.RawMessage `json:"manifests"`
 	}
-	if data, err := os.ReadFile(c.indexPath()); err != nil || json.Unmarshal(data, &raw) != nil {
-		return v1.IndexManifest{}
+	if data, err := os.ReadFile(filepath.Join(c.dir, layout.IndexFile)); err != nil || json.Unmarshal(data, &raw) != nil {
+		return nil
 	}
-	index := v1.IndexManifest{}
 	for _, entry := range raw.Manifests {
 		desc := v1.Descriptor{}
 		if json.Unmarshal(entry, &desc) == nil {
-			index.Manifests = append(index.Manifests, desc)
+			listed = append(listed, desc)
 		}
 	}
-	return index
+	return listed
 }
 
 // Document returns a document of at most limit bytes, or nil if there is no valid copy. It removes an invalid copy.

@@ -28,15 +28,14 @@ type Pruned struct {
 
 // Bounds are the limits to which Prune reduces a folder.
 type Bounds struct {
-	// Age is how long a file may be unused, Bytes the maximum size of the cache; zero means no limit.
-	Age   time.Duration
+	// Bytes is the maximum size of the cache; zero means no limit.
 	Bytes int64
 	// ManifestBytes is the maximum size of a document that is searched for the other files of a kept image.
 	ManifestBytes int64
 }
 
-// Prune removes files that have been unused for bounds.Age. Then it removes the least recently used files until the rest is within
-// bounds.Bytes. It keeps the files of the images in keep and the files in use by any process.
+// Prune removes the least recently used files until the rest is within bounds.Bytes. It keeps the files of the images in keep and the files
+// in use by any process.
 func (c *Folder) Prune(ctx context.Context, bounds Bounds, keep ...release.Digest) (Pruned, error) {
 	p, err := c.prune(ctx, bounds, keep)
 	if err != nil {
@@ -66,9 +65,7 @@ func (c *Folder) prune(ctx context.Context, bounds Bounds, keep []release.Digest
 	}
 	p := Pruned{Left: total}
 	for _, f := range files {
-		expired := bounds.Age > 0 && c.clock.Since(f.used) > bounds.Age
-		over := bounds.Bytes > 0 && p.Left > bounds.Bytes
-		if kept[f.path] || !expired && !over {
+		if kept[f.path] || bounds.Bytes == 0 || p.Left <= bounds.Bytes {
 			continue
 		}
 		if err := ctx.Err(); err != nil {

@@ -20,7 +20,7 @@ const receivedType = types.MediaType("application/vnd.cluster-version.received.v
 
 // ReceivedFor returns the digest of the files received for an image, from index.json.
 func (c *Folder) ReceivedFor(d release.Digest) (release.Digest, bool) {
-	for _, listed := range c.index().Manifests {
+	for _, listed := range c.listed() {
 		if listed.Annotations[receivedAnnotation] != string(d) {
 			continue
 		}

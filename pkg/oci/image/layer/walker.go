@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"path"
 	"slices"
@@ -44,7 +43,6 @@ type File struct {
 	// Name includes the folder, such as "release-manifests/image-references".
 	Name    string
 	Size    int64
-	Mode    fs.FileMode
 	ModTime time.Time
 	// Content is valid until the function that received the file returns.
 	Content io.Reader
@@ -190,7 +188,7 @@ func (w *Walker) member(c *changes, header *tar.Header, file string, deeper bool
 		return w.tooMany()
 	}
 	return w.visit(File{
-		Name: file, Size: header.Size, Mode: header.FileInfo().Mode().Perm(), ModTime: header.ModTime,
+		Name: file, Size: header.Size, ModTime: header.ModTime,
 		Content: fileReader{inner: content, name: header.Name},
 	})
 }

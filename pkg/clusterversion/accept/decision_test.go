@@ -1,30 +1,34 @@
-package clusterversion
+package accept_test
 
 import (
 	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
 	"github.com/cluster-version/cvo/pkg/clusterversion/request"
+	"github.com/cluster-version/cvo/test/fixture/cluster"
 )
 
-// TestAnswersAreKeptUntilTheQuestionChanges asks an acceptance several questions.
+// TestAnswersAreKeptUntilTheQuestionChanges asks several questions.
 func TestAnswersAreKeptUntilTheQuestionChanges(t *testing.T) {
 	cv := clusterAt(completed("1.0.0"))
 	target, settings := request.Target{Image: imageOf("1.1.0")}, accept.Settings{}
-	m := &acceptance{clock: clocktesting.NewFakePassiveClock(now)}
+	var d accept.Decision
 	answer := func(a accept.Acceptance) {
-		_, news := m.answer(m.key, a)
-		assert.True(t, news)
+		assert.True(t, d.IsNews(d.Key, a))
+		d = d.Answer(d.Key, a, cluster.Now())
 	}
-	recheck := func() bool { return m.ask(cv, target, 0, settings) }
+	recheck := func() bool {
+		before := d
+		d = d.Ask(accept.NewQuestion(cv, target, 0, settings), cv, cluster.Now())
+		return d.NeedsRecheck(before)
+	}
 	ask := func() string {
 		recheck()
-		return m.key
+		return d.Key
 	}
 	assert.Equal(t, "1", ask())
 	assert.Equal(t, "1", ask())
@@ -32,10 +36,10 @@ func TestAnswersAreKeptUntilTheQuestionChanges(t *testing.T) {
 	assert.Equal(t, "1", ask(), "the question is answered")
 	settings.FeatureSet = "TechPreviewNoUpgrade"
 	assert.Equal(t, "2", ask())
-	assert.True(t, m.latest.Done, "the last answer stands until there is a new one")
+	assert.True(t, d.Latest.Done, "the last answer stands until there is a new one")
 	target = request.Target{Image: imageOf("1.2.0")}
 	assert.Equal(t, "3", ask())
-	assert.Empty(t, m.latest.Step, "another release has no answer")
+	assert.Empty(t, d.Latest.Step, "another release has no answer")
 
 	checking := acceptedRelease("1.2.0")
 	checking.Done, checking.Step = false, api.ReasonPreconditionChecks
@@ -50,5 +54,5 @@ func TestAnswersAreKeptUntilTheQuestionChanges(t *testing.T) {
 	cv.Generation++
 	assert.True(t, recheck(), "a change of the spec repeats the preconditions of a rejected release")
 	assert.False(t, recheck(), "once")
-	assert.Equal(t, "3", m.key)
+	assert.Equal(t, "3", d.Key)
 }
