@@ -59,6 +59,7 @@ func (b *bench) measure(ctx context.Context, nodes int, dir string) (result Meas
 	group, background := errgroup.WithContext(background)
 	group.Go(func() error { return c.watchPods(background, m.judge) })
 	group.Go(func() error { return c.watchNodes(background, m.timeline) })
+	group.Go(func() error { return c.watchPools(background, m.timeline) })
 	err = m.run(background, group)
 	end()
 	if failed := group.Wait(); failed != nil && (err == nil || errors.Is(err, context.Canceled)) {
@@ -257,8 +258,9 @@ func (m *measurement) evaluate() error {
 	quick := during(m.quick)
 	r.QuickDone = latencies(durations(quick, quick[len(quick)-1].desired))
 	r.Quick = countUpdate(events, m.quick, len(m.nodes))
-	gaps, most := slotGaps(during(m.roll), m.config, m.slots)
-	r.SlotFilled, r.MostCordoned = latencies(gaps), most
+	var gaps []time.Duration
+	gaps, r.SlotsWithheld, r.MostCordoned = slotGaps(during(m.roll), m.timeline.waits, m.config, m.slots)
+	r.SlotFilled = latencies(gaps)
 	r.Roll, r.RollSeconds = countUpdate(events, m.roll, len(m.nodes)), m.roll.ended.Sub(m.roll.begun).Seconds()
 	r.Violations, r.LowestMargin = m.judge.violations, m.judge.lowest
 	return nil

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +19,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/node/pool"
 	"github.com/cluster-version/cvo/test/env"
 )
 
@@ -41,7 +43,7 @@ func TestSmallCluster(t *testing.T) {
 	assert.Equal(t, 200, m.Pods)
 	assert.Equal(t, 5, m.Slots)
 	assert.Equal(t, 20, m.QuickDone.Count)
-	assert.Equal(t, 15, m.SlotFilled.Count)
+	assert.Equal(t, 15, m.SlotFilled.Count+m.SlotsWithheld)
 	assert.Positive(t, m.ControllerMiB)
 	assert.Positive(t, m.LowestMargin+m.Roll.Refused, "budgets are known")
 	assert.GreaterOrEqual(t, m.Roll.Evictions, 200, "every node is drained")
@@ -110,11 +112,25 @@ func TestDurationsBeginWithTheDesiredConfig(t *testing.T) {
 }
 
 func TestSlotsAreFreeUntilTheNextCordon(t *testing.T) {
-	gaps, most := slotGaps(rollout(), "new", 1)
+	gaps, withheld, most := slotGaps(rollout(), nil, "new", 1)
 	assert.Equal(t, []time.Duration{time.Second, 7 * time.Second}, gaps)
+	assert.Zero(t, withheld)
 	assert.Equal(t, 1, most)
-	gaps, _ = slotGaps(rollout(), "new", 2)
+	gaps, _, _ = slotGaps(rollout(), nil, "new", 2)
 	assert.Equal(t, []time.Duration{14 * time.Second}, gaps, "one of the first two slots is filled late")
+
+	waiting := &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: api.WorkerPool}}
+	waiting.Status.Conditions = []mcfgv1.MachineConfigPoolCondition{{Type: pool.NodesWaiting, Status: corev1.ConditionTrue, Message: "a budget"}}
+	line := newTimeline()
+	line.observePool(time.Unix(22, 0), waiting)
+	line.observePool(time.Unix(23, 0), waiting)
+	line.observePool(time.Unix(25, 0), &mcfgv1.MachineConfigPool{ObjectMeta: waiting.ObjectMeta})
+	gaps, withheld, _ = slotGaps(rollout(), line.waits, "new", 1)
+	assert.Equal(t, []time.Duration{time.Second}, gaps)
+	assert.Equal(t, 1, withheld)
+	line.waits[0].ended = time.Time{}
+	_, withheld, _ = slotGaps(rollout(), line.waits, "new", 1)
+	assert.Equal(t, 1, withheld, "the pool still waits")
 }
 
 func TestLatenciesArePercentiles(t *testing.T) {

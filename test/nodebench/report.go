@@ -37,8 +37,10 @@ type Measurement struct {
 	// Roll has the requests of a config that requires both, and RollSeconds the duration from the MachineConfig to the last node.
 	Roll        Requests `json:"roll"`
 	RollSeconds float64  `json:"rollSeconds"`
-	// SlotFilled has the times from the end of a node's update to the cordon of the next node.
-	SlotFilled Latencies `json:"slotFilled"`
+	// SlotFilled has the times from the end of a node's update to the cordon of the next node. SlotsWithheld is the number of nodes without such a
+	// time, because the pool reported meanwhile why a slot stayed empty, such as a budget.
+	SlotFilled    Latencies `json:"slotFilled"`
+	SlotsWithheld int       `json:"slotsWithheld"`
 	// MostCordoned is the maximum number of nodes that were cordoned at the same time.
 	MostCordoned int `json:"mostCordoned"`
 	// Violations says when a budget was violated, and LowestMargin how many healthy pods more than needed a budget had at least.
@@ -98,6 +100,7 @@ func figures() []figure {
 		{"  refused evictions", "%.0f", func(m Measurement) float64 { return count(m.Roll.Refused) }, noBudget, false},
 		{"  free slot to next cordon, p50", "%.2f s", func(m Measurement) float64 { return m.SlotFilled.P50 }, noBudget, true},
 		{"  free slot to next cordon, p99", "%.2f s", func(m Measurement) float64 { return m.SlotFilled.P99 }, 1, true},
+		{"  slots that stayed empty for a reported reason", "%.0f", func(m Measurement) float64 { return count(m.SlotsWithheld) }, noBudget, false},
 		{"  nodes cordoned at once beyond maxUnavailable", "%.0f", func(m Measurement) float64 { return count(max(0, m.MostCordoned-m.Slots)) }, 0, false},
 		{"violated budgets of pods", "%.0f", func(m Measurement) float64 { return count(len(m.Violations)) }, 0, false},
 		{"peak memory of the controller", "%.0f MiB", func(m Measurement) float64 { return m.ControllerMiB }, 300, false},

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -17,8 +18,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 	toolscache "k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
 // nodeState is the part of a Node that shows its update.
@@ -38,11 +41,32 @@ func (s nodeState) isUpdated(config string) bool {
 	return s.state == api.NodeDone && s.current == config && s.desired == config && !s.isCordoned
 }
 
-// timeline records the changes of all nodes.
+// timeline records the changes of all nodes, and when the stage reported a reason why a slot of the pool stayed empty.
 type timeline struct {
 	mu      sync.Mutex
 	latest  map[string]nodeState
 	changes []change
+	waits   []wait
+}
+
+// wait is a time during which the pool reported such a reason. The last one may have no end.
+type wait struct{ begun, ended time.Time }
+
+// observePool records an event of a watch.
+func (t *timeline) observePool(at time.Time, p *mcfgv1.MachineConfigPool) {
+	if p.Name != api.WorkerPool {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	last := len(t.waits) - 1
+	switch wasWaiting := last >= 0 && t.waits[last].ended.IsZero(); {
+	case wasWaiting == (pool.Message(p, pool.NodesWaiting) != ""):
+	case wasWaiting:
+		t.waits[last].ended = at
+	default:
+		t.waits = append(t.waits, wait{begun: at})
+	}
 }
 
 func newTimeline() *timeline { return &timeline{latest: map[string]nodeState{}} }
@@ -97,8 +121,9 @@ func durations(changes []change, config string) (list []time.Duration) {
 }
 
 // slotGaps returns for each cordon after the first ones, which fill the pool's slots, how long the slot was free. Slots are filled in the order in
-// which nodes have freed them. most is the maximum number of nodes that had a slot at the same time.
-func slotGaps(changes []change, config string, slots int) (gaps []time.Duration, most int) {
+// which nodes have freed them. withheld is the number of other slots, for which the pool reported a reason to stay empty. most is the maximum
+// number of nodes that had a slot at the same time.
+func slotGaps(changes []change, waits []wait, config string, slots int) (gaps []time.Duration, withheld, most int) {
 	var freed, cordons []time.Time
 	has, was := map[string]bool{}, map[string]bool{}
 	for _, c := range changes {
@@ -114,11 +139,17 @@ func slotGaps(changes []change, config string, slots int) (gaps []time.Duration,
 		most = max(most, len(has))
 	}
 	for i, at := range freed {
-		if slots+i < len(cordons) {
-			gaps = append(gaps, max(0, cordons[slots+i].Sub(at)))
+		if slots+i >= len(cordons) {
+			break
 		}
+		next := cordons[slots+i]
+		if slices.ContainsFunc(waits, func(w wait) bool { return w.begun.Before(next) && (w.ended.IsZero() || w.ended.After(at)) }) {
+			withheld++
+			continue
+		}
+		gaps = append(gaps, max(0, next.Sub(at)))
 	}
-	return gaps, most
+	return gaps, withheld, most
 }
 
 // judge counts the healthy pods of each budget.
@@ -251,6 +282,22 @@ func (c *testCluster) watchNodes(ctx context.Context, t *timeline) error {
 	return follow(ctx, w, list.ResourceVersion, func(e apiwatch.Event) {
 		if n, ok := e.Object.(*corev1.Node); ok && e.Type != apiwatch.Deleted {
 			t.observe(time.Now(), n)
+		}
+	})
+}
+
+// watchPools records why slots stay empty until ctx ends.
+func (c *testCluster) watchPools(ctx context.Context, t *timeline) error {
+	list := &mcfgv1.MachineConfigPoolList{}
+	if err := c.client.List(ctx, list); err != nil {
+		return err
+	}
+	w := &toolscache.ListWatch{WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
+		return c.client.Watch(ctx, &mcfgv1.MachineConfigPoolList{}, &client.ListOptions{Raw: &o})
+	}}
+	return follow(ctx, w, list.ResourceVersion, func(e apiwatch.Event) {
+		if p, ok := e.Object.(*mcfgv1.MachineConfigPool); ok {
+			t.observePool(time.Now(), p)
 		}
 	})
 }
