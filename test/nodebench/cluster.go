@@ -252,7 +252,6 @@ func (c *testCluster) createNodes(ctx context.Context) error {
 		}
 		now := metav1.Now()
 		status := corev1.NodeStatus{
-			Phase: corev1.NodeRunning, //nolint:staticcheck // kwok takes a node without a phase for a new one
 			Capacity: corev1.ResourceList{
 				corev1.ResourceCPU: resource.MustParse("32"), corev1.ResourceMemory: resource.MustParse("256Gi"), corev1.ResourcePods: resource.MustParse("250"),
 			},
