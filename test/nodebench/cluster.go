@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -64,15 +65,15 @@ type testCluster struct {
 	*bench
 	env    *env.Env
 	client client.WithWatch
-	// dir has the files of processes, and the hosts of nodes.
-	dir string
+	// dir has the files of processes, and hosts the hosts of nodes.
+	dir, hosts string
 	// nodes and apps are the names of the Nodes and of the ReplicaSets.
 	nodes, apps []string
 	processes   []*process.Process
 }
 
 // newCluster starts a control plane with the kinds and the manifests of the stage, and the controllers of Kubernetes. The caller must call stop.
-func (b *bench) newCluster(ctx context.Context, nodes int, dir string) (*testCluster, error) {
+func (b *bench) newCluster(ctx context.Context, nodes int, dir, hosts string) (*testCluster, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -80,7 +81,10 @@ func (b *bench) newCluster(ctx context.Context, nodes int, dir string) (*testClu
 	if err != nil {
 		return nil, err
 	}
-	c := &testCluster{bench: b, env: e, dir: dir, nodes: names("node", nodes), apps: names("app", b.options.pods*nodes/b.options.nodes/b.options.replicas)}
+	c := &testCluster{
+		bench: b, env: e, dir: dir, hosts: hosts,
+		nodes: names("node", nodes), apps: names("app", b.options.pods*nodes/b.options.nodes/b.options.replicas),
+	}
 	scheme, err := cluster.NewScheme()
 	if err == nil {
 		c.client, err = client.NewWithWatch(e.Config(agent), client.Options{Scheme: scheme})
@@ -266,16 +270,25 @@ func (c *testCluster) createNodes(ctx context.Context) error {
 	})
 }
 
-// namespace has the pods.
-const namespace = metav1.NamespaceDefault
+// appsPerNamespace is the number of ReplicaSets in a namespace. For each eviction, the API server lists the budgets of the namespace.
+const appsPerNamespace = 20
 
 // appLabel has the name of a pod's ReplicaSet.
 const appLabel = "app"
 
 // createApps creates the ReplicaSets and their budgets.
 func (c *testCluster) createApps(ctx context.Context) error {
+	namespaces := map[string]string{}
+	for apps := range slices.Chunk(c.apps, appsPerNamespace) {
+		for _, app := range apps {
+			namespaces[app] = "of-" + apps[0]
+		}
+		if err := c.client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "of-" + apps[0]}}); err != nil {
+			return err
+		}
+	}
 	return forEach(ctx, c.apps, func(ctx context.Context, name string) error {
-		meta := metav1.ObjectMeta{Namespace: namespace, Name: name}
+		meta := metav1.ObjectMeta{Namespace: namespaces[name], Name: name}
 		selector := &metav1.LabelSelector{MatchLabels: map[string]string{appLabel: name}}
 		budget := &policyv1.PodDisruptionBudget{ObjectMeta: meta}
 		budget.Spec.Selector, budget.Spec.MaxUnavailable = selector, new(intstr.FromInt(c.options.allowed))
@@ -293,7 +306,7 @@ func (c *testCluster) createApps(ctx context.Context) error {
 // budgetsKnown reports whether the controller of budgets has counted all pods.
 func (c *testCluster) budgetsKnown(ctx context.Context) (bool, error) {
 	list := &policyv1.PodDisruptionBudgetList{}
-	if err := c.client.List(ctx, list, client.InNamespace(namespace)); err != nil {
+	if err := c.client.List(ctx, list); err != nil {
 		return false, err
 	}
 	for _, b := range list.Items {

@@ -40,7 +40,7 @@ func (c *testCluster) runDaemons(ctx context.Context) error {
 	config := c.env.Config(daemonAgent + "/" + agent)
 	group, ctx := errgroup.WithContext(ctx)
 	for _, name := range c.nodes {
-		root := filepath.Join(c.dir, "hosts", name)
+		root := filepath.Join(c.hosts, name)
 		if err := os.MkdirAll(root, 0o755); err != nil {
 			return err
 		}

@@ -20,6 +20,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -40,6 +41,7 @@ type options struct {
 	reboot      time.Duration
 
 	binary string
+	hosts  string
 	output string
 	keep   string
 }
@@ -89,6 +91,7 @@ func parseFlags(args []string) (options, error) {
 	f.DurationVar(&o.termination, "termination", time.Second, "time from the eviction of a pod until it is gone")
 	f.DurationVar(&o.reboot, "reboot", time.Second, "time from the request of a reboot until the node's daemon starts again")
 	f.StringVar(&o.binary, "cvo-node", "", "cvo-node `binary` to measure; default: built from this module")
+	f.StringVar(&o.hosts, "hosts", os.TempDir(), "`folder` for the hosts of nodes, such as /dev/shm: real hosts do not share a disk with each other and with etcd")
 	f.StringVar(&o.output, "o", "text", "`format` on standard output: text or json")
 	f.StringVar(&o.keep, "logs", "", "`folder` for the logs of all processes and the audit logs")
 	if err := f.Parse(args); err != nil {
@@ -141,8 +144,14 @@ func run(ctx context.Context, o options, progress io.Writer) (report *Report, er
 	if o.small > 0 {
 		sizes = []int{o.small, o.nodes}
 	}
+	hosts, err := os.MkdirTemp(o.hosts, "cvo-nodebench-hosts-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(hosts)) }()
 	for _, nodes := range sizes {
-		m, err := b.measure(ctx, nodes, filepath.Join(dir, fmt.Sprintf("%d-nodes", nodes)))
+		folder := strconv.Itoa(nodes)
+		m, err := b.measure(ctx, nodes, filepath.Join(dir, folder), filepath.Join(hosts, folder))
 		if err != nil {
 			return nil, fmt.Errorf("%d nodes: %w", nodes, err)
 		}

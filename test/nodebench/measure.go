@@ -45,10 +45,10 @@ type measurement struct {
 
 type phase struct{ begun, ended time.Time }
 
-// measure measures the stage in a new cluster with so many nodes. dir is a new folder.
-func (b *bench) measure(ctx context.Context, nodes int, dir string) (result Measurement, err error) {
+// measure measures the stage in a new cluster with so many nodes. dir is a new folder for the files of processes, and hosts one for the hosts of nodes.
+func (b *bench) measure(ctx context.Context, nodes int, dir, hosts string) (result Measurement, err error) {
 	b.say("%d nodes: starting the control plane", nodes)
-	c, err := b.newCluster(ctx, nodes, dir)
+	c, err := b.newCluster(ctx, nodes, dir, hosts)
 	if err != nil {
 		return result, err
 	}

@@ -248,7 +248,7 @@ func (c *testCluster) watchPods(ctx context.Context, j *judge) error {
 	if err != nil {
 		return err
 	}
-	pods := set.CoreV1().Pods(namespace)
+	pods := set.CoreV1().Pods(metav1.NamespaceAll)
 	list, err := pods.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
