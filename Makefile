@@ -82,6 +82,11 @@ chart: ## Pack the Helm chart, with the CRDs, into bin/chart
 kube-tools: ## Build etcd, kube-apiserver and kubectl into bin/kube, once (some minutes the first time)
 	test/kube/build.sh etcd kube-apiserver kubectl
 
+# kwok plays the kubelets of the nodes.
+.PHONY: node-tools
+node-tools: kube-tools
+	@test/kube/build.sh kube-controller-manager kube-scheduler kwok
+
 .PHONY: node-image
 node-image: ## Build the image of kind nodes from Debian and Go modules, if the public one cannot be pulled
 	test/e2e/node/build.sh
@@ -112,7 +117,7 @@ generate: ## Regenerate all generated files
 
 # Packages that `make test` leaves to `make outer`, `interop` and `e2e`. They take minutes, or build programs, which Go's test cache
 # does not track, so they run with -count 1.
-WHOLE := chart|demo|docs|e2e|env|image|integration|interop|property
+WHOLE := chart|demo|docs|e2e|env|image|integration|interop|nodebench|property
 LIST := go list ./... | grep -vE '/test/($(WHOLE))$$'
 PACKAGES = $$($(LIST))
 # `make test` runs these packages without Go's test cache, because their tests build programs or run scripts.
@@ -197,7 +202,7 @@ race: commands crds kube-tools ## Run the tests of packages with goroutines unde
 
 # The longest packages come first, so that the others run in parallel with them.
 .PHONY: outer
-outer: commands crds kube-tools helm ## Run the tests of whole programs: integration, Helm, docs, histories
+outer: commands crds node-tools helm ## Run the tests of whole programs: integration, Helm, docs, histories, the benchmark of nodes
 	@$(lock); packages=$$(go list ./test/integration ./test/image ./test/... | grep -E '/test/($(WHOLE))$$' | grep -vE '/(e2e|interop)$$'); \
 	  $(call gotest,outer,,tested) -vet=off -timeout 45m -count 1 $$packages $(TESTFLAGS)
 
@@ -255,6 +260,11 @@ bench: crds kube-tools ## Measure the operator against a plain loader (BENCH_FLA
 bench-mirror: crds ## Measure release mirror against a plain copy between two registries (BENCH_FLAGS=-latency=2ms, -help)
 	go build -o bin/mirrorbench ./test/mirrorbench
 	bin/mirrorbench $(BENCH_FLAGS)
+
+.PHONY: bench-nodes
+bench-nodes: crds node-tools ## Measure the node stage on 50 and on 500 nodes, and fail if a figure misses its budget (BENCH_FLAGS=--nodes=N, --help)
+	go build -o bin/nodebench ./test/nodebench
+	bin/nodebench $(BENCH_FLAGS)
 
 ##@ Check
 

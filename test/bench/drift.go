@@ -39,7 +39,7 @@ func (o *operation) drift(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	o.cvo.resetPeak()
+	o.cvo.ResetPeak()
 	before := o.used()
 	p := Phase{Name: phaseDrift, start: time.Now(), Drift: &Drift{NotRepaired: map[string]int{}}}
 	edits, kinds := vandal.Plan(o.last().payload.Manifests, o.options.drift, rand.New(rand.NewPCG(o.options.seed, 0)))

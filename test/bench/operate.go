@@ -24,6 +24,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/test/endpoint"
 	"github.com/cluster-version/cvo/test/env"
+	"github.com/cluster-version/cvo/test/process"
 )
 
 // Phases of a run.
@@ -52,7 +53,7 @@ type operation struct {
 	client   client.WithWatch
 	address  string
 	served   *serve.Client
-	cvo      *process
+	cvo      *process.Process
 	phases   []Phase
 }
 
@@ -72,7 +73,7 @@ func (b *bench) operate(ctx context.Context, s subject, sc scenario, audited boo
 	defer op.stop()
 	if err := op.run(ctx); err != nil {
 		if op.cvo != nil {
-			err = fmt.Errorf("%w; end of its log:\n%s", err, op.cvo.tail())
+			err = fmt.Errorf("%w; end of its log:\n%s", err, op.cvo.Tail())
 		}
 		return m, err
 	}
@@ -86,7 +87,7 @@ func (b *bench) operate(ctx context.Context, s subject, sc scenario, audited boo
 
 func (o *operation) stop() {
 	if o.cvo != nil {
-		o.cvo.stop()
+		o.cvo.Stop()
 	}
 }
 
@@ -108,15 +109,15 @@ func (o *operation) run(ctx context.Context) error {
 		return err
 	}
 	prepare := exec.CommandContext(ctx, o.subject.path, "install", "--no-operator", "--release-image", o.first().image.ByDigest(), "--trust", o.trust)
-	prepare.Env = append(os.Environ(), "KUBECONFIG="+o.env.Kubeconfig)
+	prepare.Env = append(os.Environ(), o.environ()...)
 	if out, err := prepare.CombinedOutput(); err != nil {
 		return fmt.Errorf("preparing the cluster: %w: %s", err, out)
 	}
-	operators, err := o.start(o.env.Kubeconfig, "operators", o.operators, "--delay", o.options.delay.String())
+	operators, err := process.Start(o.logs, "operators", o.environ(), o.operators, "--delay", o.options.delay.String())
 	if err != nil {
 		return err
 	}
-	defer operators.stop()
+	defer operators.Stop()
 	for _, phase := range o.plan() {
 		profiled := o.startProfile(ctx, o.env, o.subject.name, phase.name)
 		if err := phase.run(ctx); err != nil {
@@ -151,6 +152,9 @@ func (o *operation) limit() time.Duration {
 	return time.Duration(1+len(o.last().payload.Manifests)/1000)*phaseLimit + 20*o.options.delay
 }
 
+// environ makes a process use the control plane.
+func (o *operation) environ() []string { return []string{"KUBECONFIG=" + o.env.Kubeconfig} }
+
 // launch starts cvo as an administrator would do outside of a cluster.
 func (o *operation) launch() error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -161,7 +165,7 @@ func (o *operation) launch() error {
 	if err := listener.Close(); err != nil {
 		return err
 	}
-	o.cvo, err = o.start(o.env.Kubeconfig, "cvo", o.subject.path, "start", "--release-image", o.first().image.ByDigest(),
+	o.cvo, err = process.Start(o.logs, "cvo", o.environ(), o.subject.path, "start", "--release-image", o.first().image.ByDigest(),
 		"--trust", o.trust, "--payload-cache", filepath.Join(o.env.Dir, "cache"), "--listen", o.address)
 	return err
 }
@@ -178,7 +182,7 @@ func (o *operation) install(ctx context.Context) error {
 
 // update lasts from the edit of the ClusterVersion until Completed.
 func (o *operation) update(ctx context.Context) error {
-	o.cvo.resetPeak()
+	o.cvo.ResetPeak()
 	before := o.used()
 	p := Phase{Name: phaseUpdate, Manifests: len(o.last().payload.Manifests), start: time.Now()}
 	cv := &configv1.ClusterVersion{ObjectMeta: metav1.ObjectMeta{Name: "version"}}
@@ -218,7 +222,7 @@ func (o *operation) complete(ctx context.Context, p Phase, rel release.Release, 
 
 // used are the resources that the processes have used so far.
 type used struct {
-	cvo usage
+	cvo process.Usage
 	// server is the processor time of the control plane.
 	server float64
 }
@@ -227,14 +231,14 @@ type used struct {
 func (o *operation) used() used {
 	u := used{server: serverCPU(o.env)}
 	if o.cvo != nil {
-		u.cvo = o.cvo.usage()
+		u.cvo = o.cvo.Usage()
 	}
 	return u
 }
 
 // use sets the resources that were used during the phase.
 func (p *Phase) use(before, after used) {
-	p.CPU, p.PeakMiB, p.FileMiB = after.cvo.cpu-before.cvo.cpu, after.cvo.peakMiB, after.cvo.fileMiB
+	p.CPU, p.PeakMiB, p.FileMiB = after.cvo.CPU-before.cvo.CPU, after.cvo.PeakMiB, after.cvo.FileMiB
 	p.ServerCPU = after.server - before.server
 }
 
@@ -242,14 +246,14 @@ func (p *Phase) use(before, after used) {
 func serverCPU(e *env.Env) float64 {
 	var sum float64
 	for _, pid := range e.Processes() {
-		sum += usageOf(pid).cpu
+		sum += process.UsageOf(pid).CPU
 	}
 	return sum
 }
 
 // restart replaces the process on a cluster without pending work.
 func (o *operation) restart(ctx context.Context) error {
-	o.cvo.stop()
+	o.cvo.Stop()
 	before := used{server: serverCPU(o.env)}
 	p := Phase{Name: phaseRestart, Manifests: len(o.last().payload.Manifests), start: time.Now()}
 	if err := o.launch(); err != nil {
@@ -271,7 +275,7 @@ func (o *operation) idle(ctx context.Context) error {
 	if o.options.idle == 0 {
 		return nil
 	}
-	o.cvo.resetPeak()
+	o.cvo.ResetPeak()
 	before := o.used()
 	p := Phase{Name: phaseIdle, start: time.Now()}
 	select {
@@ -322,7 +326,7 @@ func (o *operation) settled(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("waiting for a complete pass: %w (last answer: %w)", ctx.Err(), err)
-		case <-o.cvo.exited:
+		case <-o.cvo.Exited:
 			return errors.New("cvo has ended")
 		case <-tick.C:
 		}

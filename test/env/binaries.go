@@ -19,8 +19,21 @@ const (
 	apiServerName = "kube-apiserver"
 )
 
-// findBinaries returns the folder with both binaries: dir if it is set, else the folder in BinEnv, else bin/kube in the module's root.
-func findBinaries(dir string) (string, error) {
+// Tool returns the path of another program of test/kube, in the folder of the control plane's binaries.
+func Tool(name string) (string, error) {
+	dir, err := binFolder("")
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(dir, name)
+	if _, err := os.Stat(file); err != nil {
+		return "", fmt.Errorf("finding %s: %w: run `test/kube/build.sh %s`", name, err, name)
+	}
+	return file, nil
+}
+
+// binFolder returns dir if it is set, else the folder in BinEnv, else bin/kube in the module's root.
+func binFolder(dir string) (string, error) {
 	if dir == "" {
 		dir = os.Getenv(BinEnv)
 	}
@@ -31,12 +44,21 @@ func findBinaries(dir string) (string, error) {
 		}
 		dir = filepath.Join(root, "bin", "kube")
 	}
+	return filepath.Abs(dir)
+}
+
+// findBinaries returns the folder with both binaries, see binFolder.
+func findBinaries(dir string) (string, error) {
+	dir, err := binFolder(dir)
+	if err != nil {
+		return "", err
+	}
 	for _, name := range []string{etcdName, apiServerName} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
 			return "", fmt.Errorf("finding %s: %w: run `make kube-tools`, or set %s to a folder with both binaries", name, err, BinEnv)
 		}
 	}
-	return filepath.Abs(dir)
+	return dir, nil
 }
 
 // moduleRoot searches from the working folder, which `go test` sets to the package's folder, upwards.

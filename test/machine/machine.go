@@ -7,14 +7,19 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
+// T is the part of testing.TB that a played machine needs.
+type T interface {
+	require.TestingT
+	Helper()
+}
+
 // Machine is a played machine.
 type Machine struct {
-	t testing.TB
+	t T
 	// Root is the folder.
 	Root string
 	// Calls are the requests to the init system: "reload files", "restart a.service", "reload a.service" and "reboot".
@@ -30,7 +35,7 @@ type Machine struct {
 }
 
 // Play returns the machine with a root folder. It has booted once.
-func Play(t testing.TB, root string) *Machine {
+func Play(t T, root string) *Machine {
 	m := &Machine{t: t, Root: root}
 	m.Write("/proc/sys/kernel/random/boot_id", "0a1b\n")
 	m.Boot()

@@ -852,14 +852,16 @@ func TestRestartedProcessesContinue(t *testing.T) {
 	s.config("50-motd", map[string]string{"/etc/motd": "hello"})
 	s.eventuallyDeleted("app")
 
+	restarted := time.Now()
 	s.restart()
 	begun := time.Now()
 	end()
 
 	s.updated(before)
 	assert.Empty(t, s.cordoned())
-	for _, r := range s.requests(begun) {
-		assert.False(t, r.Object.Subresource == "eviction" && r.Code == http.StatusCreated, "the pod was evicted once")
+	for _, r := range s.requests(restarted) {
+		assert.False(t, r.Object.Subresource == "eviction" && r.Code == http.StatusCreated && r.Received.After(begun), "the pod was evicted once")
+		assert.False(t, r.Object.Resource == "" && strings.HasPrefix(r.UserAgent, "cvo-node-daemon"), "a daemon requested %s, and each reboot starts one", r.URI)
 	}
 }
 

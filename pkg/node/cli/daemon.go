@@ -5,14 +5,12 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/kube/telemetry"
@@ -71,13 +69,9 @@ func (o *daemonOptions) run(ctx context.Context, streams command.Streams) error 
 		return err
 	}
 	cfg.UserAgent = "cvo-node-daemon/" + version
-	scheme, err := cluster.NewScheme()
+	c, err := cluster.NewDaemonClient(cfg)
 	if err != nil {
 		return err
-	}
-	c, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme})
-	if err != nil {
-		return fmt.Errorf("connecting to the API server: %w", err)
 	}
 	h, err := host.Open(o.root, host.Options{})
 	if err != nil {

@@ -10,9 +10,13 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	operatorv1 "github.com/openshift/api/operator/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -36,6 +40,29 @@ func NewScheme() (*runtime.Scheme, error) {
 		}
 	}
 	return scheme, nil
+}
+
+// NewDaemonClient returns the client of a daemon, without a cache. It knows the kinds that a daemon reads and writes. Otherwise each daemon would
+// request the kinds from the API server when it starts, also after each reboot.
+func NewDaemonClient(cfg *rest.Config) (client.WithWatch, error) {
+	scheme, err := NewScheme()
+	if err != nil {
+		return nil, err
+	}
+	mapper := meta.NewDefaultRESTMapper(nil)
+	for _, kind := range []schema.GroupVersionKind{
+		corev1.SchemeGroupVersion.WithKind("Node"),
+		mcfgv1.GroupVersion.WithKind("MachineConfig"),
+		mcfgv1.GroupVersion.WithKind("MachineConfigNode"),
+		operatorv1.GroupVersion.WithKind("MachineConfiguration"),
+	} {
+		mapper.Add(kind, meta.RESTScopeRoot)
+	}
+	c, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme, Mapper: mapper})
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the API server: %w", err)
+	}
+	return c, nil
 }
 
 // OtherRelease returns plan.OtherRelease for the ControllerConfig of the cluster.
