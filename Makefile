@@ -52,7 +52,7 @@ help: ## Show this list
 # make replaces itself with the demo, so Ctrl-C and a kill reach it and nothing is left behind.
 .PHONY: demo
 demo: build kube-tools ## Install and update the example platform on a control plane of its own (DEMO_FLAGS=--help)
-	@go build -ldflags '-s -w' -o bin/demo ./test/demo
+	@go build -ldflags '-s -w' -o bin/ ./test/demo ./cmd/cvo-node
 	@exec bin/demo $(DEMO_FLAGS)
 
 ##@ Build
