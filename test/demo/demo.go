@@ -23,6 +23,7 @@ import (
 	"github.com/cluster-version/cvo/test/endpoint"
 	"github.com/cluster-version/cvo/test/env"
 	"github.com/cluster-version/cvo/test/fixture"
+	"github.com/cluster-version/cvo/test/nodeimage"
 	"github.com/cluster-version/cvo/test/operators/actor"
 )
 
@@ -255,17 +256,9 @@ func (d *demo) tag(version string) string { return d.registry.Host() + "/platfor
 // makeRelease assembles, pushes and signs a release of the example platform.
 func (d *demo) makeRelease(version string, more ...string) func(context.Context) error {
 	return func(ctx context.Context) error {
-		folder := filepath.Join(d.dir, version)
-		if err := os.CopyFS(folder, os.DirFS(filepath.Join(d.options.platforms, version))); err != nil {
-			return err
-		}
-		// The stand-in for the node stage.
-		if err := os.RemoveAll(filepath.Join(folder, api.MachineConfigOperator)); err != nil {
-			return err
-		}
 		out, err := d.cvo(ctx, append([]string{
-			"release", "new", "--from-dir", folder, "--from-dir", filepath.Join(d.options.platforms, "nodes", version),
-			"machine-config-operator=" + d.nodeStage, "--name", version, "--no-operator", "--to-image", d.tag(version),
+			"release", "new", "--from-dir", filepath.Join(d.options.platforms, version), "--from-dir", filepath.Join(d.options.platforms, "nodes", version),
+			nodeimage.Component + "=" + d.nodeStage, "--name", version, "--no-operator", "--to-image", d.tag(version),
 		}, more...)...)
 		if err != nil {
 			return err

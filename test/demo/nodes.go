@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"debug/elf"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,15 +19,13 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cluster-version/cvo/hack/packing"
 	"github.com/cluster-version/cvo/pkg/api"
-	"github.com/cluster-version/cvo/pkg/author/assemble/program"
 	"github.com/cluster-version/cvo/pkg/kube/telemetry"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
 	"github.com/cluster-version/cvo/pkg/node/daemon"
 	"github.com/cluster-version/cvo/pkg/node/host"
 	"github.com/cluster-version/cvo/pkg/node/machine"
-	"github.com/cluster-version/cvo/test/fixture"
+	"github.com/cluster-version/cvo/test/nodeimage"
 )
 
 // The cluster has this many nodes in each pool, and each has podsPerNode pods of an application.
@@ -44,17 +41,9 @@ const maxUnavailable = 2
 // settle is the controller's wait before it renders MachineConfigs. The default would be a large part of the demo.
 const settle = time.Second
 
-// pushNodeStage pushes the component image of the node stage. Its program is a stub, because no kubelet runs the image: the demo plays them.
+// pushNodeStage pushes the component image of the node stage. No kubelet runs its program.
 func (d *demo) pushNodeStage(ctx context.Context) error {
-	manifests, err := packing.NodeManifests(ctx)
-	if err != nil {
-		return err
-	}
-	image, err := program.NodeStage(program.ProjectOptions{Binary: fixture.StaticProgram(elf.EM_X86_64, "demo"), Architecture: "amd64", Manifests: manifests})
-	if err != nil {
-		return err
-	}
-	pushed, err := fixture.Push(ctx, d.registry, image, "platform/node:1")
+	pushed, err := nodeimage.Push(ctx, d.registry, "platform/node:1")
 	d.nodeStage = pushed.ByDigest()
 	return err
 }
