@@ -52,7 +52,7 @@ help: ## Show this list
 # make replaces itself with the demo, so Ctrl-C and a kill reach it and nothing is left behind.
 .PHONY: demo
 demo: build kube-tools ## Install and update the example platform on a control plane of its own (DEMO_FLAGS=--help)
-	@go build -ldflags '-s -w' -o bin/demo ./test/demo
+	@CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/ ./test/demo ./cmd/cvo-node
 	@exec bin/demo $(DEMO_FLAGS)
 
 ##@ Build
@@ -69,10 +69,13 @@ image: ## Build the operator's image, the base of release images, and the compon
 	VERSION='$(VERSION)' hack/image.sh
 
 .PHONY: example-image
-example-image: ## Push the images of the example platform (PUSH=registry.example.com/platform, ARCH=); lists them in bin/example
+example-image: crds ## Push the images of the example platform, with the node stage (PUSH=registry.example.com/platform, ARCH=); lists them in bin/example
 	@[ -n "$(PUSH)" ] || { echo 'set PUSH: make example-image PUSH=registry.example.com/platform' >&2; exit 2; }
 	CGO_ENABLED=0 GOOS=linux GOARCH=$(ARCH) go build -trimpath -ldflags '-s -w' -o bin/example-operator-linux-$(ARCH) ./examples/operator
+	CGO_ENABLED=0 GOOS=linux GOARCH=$(ARCH) go build -trimpath -ldflags '-s -w' -o bin/cvo-node-linux-$(ARCH) ./cmd/cvo-node
 	go run ./hack/exampleimage -binary bin/example-operator-linux-$(ARCH) -architecture $(ARCH) -to '$(PUSH)' -mappings bin/example
+	stage=$$(go run ./hack/image -node -binary $(ARCH)=bin/cvo-node-linux-$(ARCH) -to-image '$(PUSH)/machine-config-operator:example'); \
+	  for mapping in bin/example/*.mapping; do echo "machine-config-operator=$$stage" >>"$$mapping"; done
 
 .PHONY: chart
 chart: ## Pack the Helm chart, with the CRDs, into bin/chart

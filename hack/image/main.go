@@ -9,9 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"maps"
 	"os"
-	"slices"
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -19,7 +17,6 @@ import (
 
 	"github.com/cluster-version/cvo/hack/packing"
 	"github.com/cluster-version/cvo/manifests"
-	"github.com/cluster-version/cvo/manifests/apicrd"
 	"github.com/cluster-version/cvo/pkg/author/assemble/input"
 	"github.com/cluster-version/cvo/pkg/author/assemble/program"
 	"github.com/cluster-version/cvo/pkg/author/assemble/publish"
@@ -133,7 +130,7 @@ func (o *options) images(ctx context.Context) (images []v1.Image, err error) {
 	build := program.Operator
 	if o.node {
 		build = program.NodeStage
-		opts.Manifests, err = nodeManifests(ctx)
+		opts.Manifests, err = packing.NodeManifests(ctx)
 	} else {
 		opts.Manifests, err = input.ReadFiles(manifests.FS())
 	}
@@ -158,22 +155,6 @@ func (o *options) images(ctx context.Context) (images []v1.Image, err error) {
 		images = append(images, img)
 	}
 	return images, nil
-}
-
-// nodeManifests returns the manifests of the node stage and the definitions of its kinds.
-func nodeManifests(ctx context.Context) ([]input.File, error) {
-	files, err := input.ReadFiles(manifests.Node())
-	if err != nil {
-		return nil, err
-	}
-	definitions, err := apicrd.NodeStage(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range slices.Sorted(maps.Keys(definitions)) {
-		files = append(files, input.File{Name: name, Data: definitions[name]})
-	}
-	return files, nil
 }
 
 // printSize prints the compressed size of an image, which is the amount that a node pulls.

@@ -148,6 +148,9 @@ func (v *view) totals(b *strings.Builder) {
 		if !p.handedOver.IsZero() {
 			fmt.Fprintf(b, "   %s after %s\n", handOver(p), seconds(p.handedOver.Sub(p.began)))
 		}
+		if !p.nodesEnded.IsZero() {
+			fmt.Fprintf(b, "   %d nodes updated after %s\n", len(v.story.nodes), seconds(p.nodesEnded.Sub(p.began)))
+		}
 	}
 }
 
@@ -197,6 +200,8 @@ func (d *demo) nextCommands() string {
    kubectl get clusterversion,clusteroperators
    kubectl describe clusterversion version
    kubectl get events -n openshift-cluster-version
+   kubectl get machineconfigpools,nodes
+   %[4]s nodes status
    %[4]s upgrade
    %[4]s upgrade status
    %[4]s upgrade history

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,6 +23,7 @@ import (
 	"github.com/cluster-version/cvo/test/endpoint"
 	"github.com/cluster-version/cvo/test/env"
 	"github.com/cluster-version/cvo/test/fixture"
+	"github.com/cluster-version/cvo/test/nodeimage"
 	"github.com/cluster-version/cvo/test/operators/actor"
 )
 
@@ -37,6 +40,8 @@ type demo struct {
 
 	control  *env.Env
 	registry *fixture.Registry
+	// nodeStage is the pullspec of the node stage's image.
+	nodeStage string
 	// images are the pullspecs of the releases with digests, by version.
 	images   map[string]string
 	client   client.WithWatch
@@ -48,8 +53,8 @@ type demo struct {
 	sent requests
 
 	teller *storyteller
-	// follower follows the cluster. actor plays the platform's operators.
-	follower, actor task
+	// follower follows the cluster. actor plays the platform's operators, and hosts the nodes.
+	follower, actor, hosts task
 }
 
 // task works in the background until it is stopped.
@@ -108,6 +113,7 @@ func (d *demo) findFiles() error {
 		remedy   string
 	}{
 		{&d.options.cvo, "bin/cvo", "run `make build`, or name another binary with --cvo"},
+		{&d.options.cvoNode, "bin/cvo-node", "run `make demo`, or name another binary with --cvo-node"},
 		{&d.options.platforms, "examples/platform", "start the demo inside the repository, or name the folder with --platform"},
 	} {
 		if *f.path == "" {
@@ -117,8 +123,12 @@ func (d *demo) findFiles() error {
 			return fmt.Errorf("looking for %s: %w: %s", f.fallback, err, f.remedy)
 		}
 	}
-	d.options.cvo, err = filepath.Abs(d.options.cvo)
-	return err
+	for _, program := range []*string{&d.options.cvo, &d.options.cvoNode} {
+		if *program, err = filepath.Abs(*program); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // checkFail rejects a component without an operator that could fail.
@@ -153,20 +163,21 @@ func (d *demo) play(ctx context.Context) error {
 		return d.act(prepared, scene{"control plane", d.startControlPlane})
 	})
 	preparation.Go(func() error {
-		return d.act(prepared, scene{"registry", d.startRegistry}, scene{"signing key", d.makeKey},
+		return d.act(prepared, scene{"registry", d.startRegistry}, scene{"signing key", d.makeKey}, scene{"node stage", d.pushNodeStage},
 			scene{"release " + fromVersion, d.makeRelease(fromVersion)},
 			scene{"release " + toVersion, d.makeRelease(toVersion, "--previous", fromVersion)})
 	})
 	if err := preparation.Wait(); err != nil {
 		return err
 	}
-	err := d.act(ctx, scene{"cluster", d.prepareCluster}, scene{"platform operators", d.startActor},
+	err := d.act(ctx, scene{"cluster", d.prepareCluster}, scene{"nodes", d.startHosts}, scene{"platform operators", d.startActor},
 		scene{"version operator", d.startOperator})
 	if err != nil {
 		return err
 	}
 	for _, s := range []scene{
 		{"installing " + fromVersion, d.await},
+		{"deploying an application", d.deploy},
 		{"requesting " + toVersion, d.askForUpdate},
 		{"updating to " + toVersion, d.await},
 	} {
@@ -218,8 +229,10 @@ func (d *demo) startControlPlane(context.Context) (err error) {
 		return err
 	}
 	scheme := runtime.NewScheme()
-	if err := configv1.Install(scheme); err != nil {
-		return err
+	for _, install := range []func(*runtime.Scheme) error{configv1.Install, mcfgv1.Install, corev1.AddToScheme} {
+		if err := install(scheme); err != nil {
+			return err
+		}
 	}
 	d.client, err = client.NewWithWatch(d.control.Config("demo"), client.Options{Scheme: scheme})
 	return err
@@ -244,8 +257,8 @@ func (d *demo) tag(version string) string { return d.registry.Host() + "/platfor
 func (d *demo) makeRelease(version string, more ...string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		out, err := d.cvo(ctx, append([]string{
-			"release", "new", "--from-dir", filepath.Join(d.options.platforms, version),
-			"--name", version, "--no-operator", "--to-image", d.tag(version),
+			"release", "new", "--from-dir", filepath.Join(d.options.platforms, version), "--from-dir", filepath.Join(d.options.platforms, "nodes", version),
+			nodeimage.Component + "=" + d.nodeStage, "--name", version, "--no-operator", "--to-image", d.tag(version),
 		}, more...)...)
 		if err != nil {
 			return err
@@ -266,7 +279,7 @@ func (d *demo) prepareCluster(ctx context.Context) error {
 
 // startActor starts the actor that plays the platform's operators.
 func (d *demo) startActor(context.Context) error {
-	o := actor.Options{Delay: d.options.delay, Jitter: 1.0 / 3, Seed: 1, WorkloadDelay: d.options.delay / 4}
+	o := actor.Options{Delay: d.options.delay, Jitter: 1.0 / 3, Seed: 1, WorkloadDelay: d.options.delay / 4, Ignore: []string{api.MachineConfigOperator}}
 	if d.options.fail != "" {
 		o.Fail = []string{d.options.fail + "@" + toVersion}
 	}
@@ -283,7 +296,7 @@ func (d *demo) startOperator(ctx context.Context) (err error) {
 		return err
 	}
 	d.begin("", fromVersion)
-	d.operator, err = d.startCVO("start", "--release-image", d.images[fromVersion], "--trust", d.trust(),
+	d.operator, err = d.startProcess(d.options.cvo, d.log(), "start", "--release-image", d.images[fromVersion], "--trust", d.trust(),
 		"--payload-cache", filepath.Join(d.dir, "cache"), "--listen", d.address)
 	if err != nil {
 		return err
@@ -338,13 +351,13 @@ func (d *demo) askForUpdate(ctx context.Context) error {
 // patience is how long a rollout may take before the demo gives up, in addition to the delays of its operators.
 const patience = 2 * time.Minute
 
-// await waits until the ClusterVersion reports that the phase is complete, or until it is stuck as intended.
+// await waits until the ClusterVersion reports that the phase is complete and all nodes are updated, or until it is stuck as intended.
 func (d *demo) await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience+20*d.options.delay)
 	defer cancel()
 	for {
 		story := d.teller.snapshot()
-		if p := story.current(); !p.ended.IsZero() || !story.stuck.IsZero() {
+		if !story.current().nodesEnded.IsZero() || !story.stuck.IsZero() {
 			break
 		}
 		if err := d.operator.running(); err != nil {
@@ -377,6 +390,7 @@ func (d *demo) stop() error {
 	var errs []error
 	d.follower.stop()
 	d.actor.stop()
+	d.hosts.stop()
 	if d.operator != nil {
 		errs = append(errs, d.operator.stop())
 	}

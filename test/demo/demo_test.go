@@ -14,13 +14,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// buildCVO builds the operator, as make does before it starts the demo.
-func buildCVO(t *testing.T) string {
+// buildPrograms builds the operator and the node stage, as make does before it starts the demo.
+func buildPrograms(t *testing.T) options {
+	t.Helper()
+	folder := t.TempDir()
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", folder+"/", "../../cmd/cvo", "../../cmd/cvo-node").CombinedOutput()
+	require.NoError(t, err, string(out))
+	return options{cvo: filepath.Join(folder, "cvo"), cvoNode: filepath.Join(folder, "cvo-node")}
+}
+
+// emptyPrograms returns files in place of the programs, for demos that run neither.
+func emptyPrograms(t *testing.T) options {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "cvo")
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", file, "../../cmd/cvo").CombinedOutput()
-	require.NoError(t, err, string(out))
-	return file
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	return options{cvo: file, cvoNode: file}
 }
 
 // play plays a demo without a terminal until it ends or writes the text last.
@@ -56,22 +64,25 @@ func (w *watched) Write(p []byte) (int, error) {
 }
 
 func TestDemoInstallsAndUpdates(t *testing.T) {
-	cvo := buildCVO(t)
+	programs := buildPrograms(t)
 	t.Run("installs and updates", func(t *testing.T) {
-		out := play(t, options{cvo: cvo}, "", "")
+		out := play(t, programs, "", "")
 		for _, text := range []string{
 			"installed 1.0.0 in ", "updated 1.0.0 to 1.1.0 in ", "signature verified",
 			"control plane at 1.0.0, nodes handed over to machine-config", "control plane at 1.1.0, nodes handed over to machine-config",
 			"$ cvo release sign ", "$ kubectl patch clusterversion version ", "Progressing=False: Cluster version is 1.1.0",
 			"\n runlevel ", "\n 50 ", "\n total ", "\n writes ", "example-autoscaler",
+			"node control-0: cordoned, draining", "node worker-6: cordoned, draining", "node worker-6: uncordoned; ", "7 of 7 updated in pool worker",
 		} {
 			assert.Contains(t, out, text)
 		}
+		assert.Equal(t, 2, strings.Count(out, "\n   10 nodes updated after "), "by the install and by the update")
 		assert.NotContains(t, out, "stuck")
 		assert.NotContains(t, out, "\x1b[")
 	})
 	t.Run("shows an operator that fails and is repaired", func(t *testing.T) {
-		out := play(t, options{cvo: cvo, fail: "example-dns", keep: true}, "\n", "Press Ctrl-C to end it.\n")
+		programs.fail, programs.keep = "example-dns", true
+		out := play(t, programs, "\n", "Press Ctrl-C to end it.\n")
 		failed, repaired, ok := strings.Cut(out, "example-dns is repaired")
 		require.True(t, ok)
 		for _, text := range []string{
@@ -85,23 +96,25 @@ func TestDemoInstallsAndUpdates(t *testing.T) {
 		assert.NotContains(t, failed, "control plane at 1.1.0")
 		assert.Contains(t, repaired, "updated 1.0.0 to 1.1.0 in ")
 		assert.Contains(t, repaired, "control plane at 1.1.0, nodes handed over")
+		assert.Equal(t, 2, strings.Count(repaired, "\n   10 nodes updated after "))
 	})
 }
 
 func TestEmptyDemoKeepsAControlPlaneAndARegistry(t *testing.T) {
-	cvo := filepath.Join(t.TempDir(), "cvo")
-	require.NoError(t, os.WriteFile(cvo, nil, 0o600))
-	out := play(t, options{cvo: cvo, empty: true}, "", "then cvo start")
+	o := emptyPrograms(t)
+	o.empty = true
+	out := play(t, o, "", "then cvo start")
 	assert.Regexp(t, `export KUBECONFIG=/\S+`, out)
 	assert.Contains(t, out, "cvo release new --from-dir examples/platform/1.0.0 --name 1.0.0 --no-operator ", "an operator in the release would never run here")
 	assert.Regexp(t, `--to-image 127\.0\.0\.1:\d+/platform/release:1\.0\.0`, out)
 }
 
 func TestDemoRejectsUnknownComponents(t *testing.T) {
-	cvo := filepath.Join(t.TempDir(), "cvo")
-	require.NoError(t, os.WriteFile(cvo, nil, 0o600))
-	_, err := newDemo(options{cvo: cvo, fail: "example-dsn"})
+	o := emptyPrograms(t)
+	o.fail = "example-dsn"
+	_, err := newDemo(o)
 	require.ErrorContains(t, err, `--fail "example-dsn": this component has no operator; choose one of: example-autoscaler, `)
-	_, err = newDemo(options{cvo: cvo + "-missing"})
+	o.cvo += "-missing"
+	_, err = newDemo(o)
 	require.ErrorContains(t, err, "make build")
 }

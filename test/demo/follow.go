@@ -8,10 +8,12 @@ import (
 	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -22,8 +24,8 @@ import (
 	"github.com/cluster-version/cvo/test/endpoint"
 )
 
-// follower collects what is visible from outside: ClusterVersion and ClusterOperators by watches, and the progress from the operator
-// itself, because no object has it in such detail.
+// follower collects what is visible from outside: ClusterVersion, ClusterOperators, Nodes and MachineConfigPools by watches, and the
+// progress from the operator itself, because no object has it in such detail.
 type follower struct {
 	client   client.WithWatch
 	operator *serve.Client
@@ -36,8 +38,9 @@ const progressEvery = 100 * time.Millisecond
 // follow follows the cluster until ctx ends, which is not an error.
 func (f *follower) follow(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { f.watch(ctx, &configv1.ClusterVersionList{}); return nil })
-	group.Go(func() error { f.watch(ctx, &configv1.ClusterOperatorList{}); return nil })
+	for _, list := range []client.ObjectList{&configv1.ClusterVersionList{}, &configv1.ClusterOperatorList{}, &corev1.NodeList{}, &mcfgv1.MachineConfigPoolList{}} {
+		group.Go(func() error { f.watch(ctx, list); return nil })
+	}
 	group.Go(func() error { f.poll(ctx); return nil })
 	return group.Wait()
 }
@@ -68,7 +71,19 @@ func (f *follower) seen(e watch.Event) {
 				delete(s.operators, o.Name)
 			}
 		})
+	case *corev1.Node:
+		f.teller.update(func(s *story, now time.Time) { s.observeNode(o.Name, existing(o, e), now) })
+	case *mcfgv1.MachineConfigPool:
+		f.teller.update(func(s *story, now time.Time) { s.observePool(o.Name, existing(o, e), now) })
 	}
+}
+
+// existing returns the object of an event, nil if it is deleted.
+func existing[T any](object *T, e watch.Event) *T {
+	if e.Type == watch.Deleted {
+		return nil
+	}
+	return object
 }
 
 // poll reads the progress regularly until ctx ends. It also updates the story with unchanged progress, because the conditions too decide
@@ -119,6 +134,7 @@ func (s *story) clusterVersion(cv *configv1.ClusterVersion, now time.Time) {
 	p.verified = history[0].Verified
 	s.noteProgress(unfinished, p, now)
 	s.noteCompleted(p, now)
+	s.observeNodes(now)
 }
 
 // readRequests counts the operator's requests to the API server.

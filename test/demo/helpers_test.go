@@ -4,12 +4,14 @@ import (
 	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/engine/gate"
 	"github.com/cluster-version/cvo/pkg/engine/report"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/pkg/view/nodes"
 )
 
 // epoch is the start of every story in the tests.
@@ -187,5 +189,26 @@ func updated() story {
 	s.progress(&last, at(17))
 	s.clusterVersion(clusterVersion("1.1.0", accepted, "", ""), at(17.2))
 	s.current().requests = requests{writes: 63, reads: 4}
+	return s
+}
+
+// nodesUpdating returns a story after the update of the control plane, while nodes update.
+func nodesUpdating() story {
+	s := updated()
+	s.pools = []nodes.Pool{
+		{Name: api.ControlPlanePool, State: nodes.PoolUpdated, Total: 3, Done: 3},
+		{Name: "unused", State: nodes.PoolUpdated},
+		{Name: api.WorkerPool, State: nodes.PoolUpdating, Total: 7, Done: 3, Nodes: []nodes.Node{
+			{Name: "worker-4", Phase: nodes.Draining}, {Name: "worker-3", Phase: nodes.Applying}, {Name: "worker-5", Phase: nodes.Waiting},
+		}},
+	}
+	return s
+}
+
+// nodesUpdated returns a story at the end of the demo, with nodes.
+func nodesUpdated() story {
+	s := updated()
+	s.nodes = map[string]*corev1.Node{"control-0": {}, "worker-0": {}}
+	s.current().nodesEnded = at(19)
 	return s
 }

@@ -1,7 +1,7 @@
 // Command demo shows the install and the update of a whole platform on one machine. It needs only Go. It starts a control plane and a
 // registry, creates and signs two releases of the example platform with the built cvo, and runs cvo as the operator. It installs the first
 // release, updates to the second by editing the ClusterVersion, and shows the events in the terminal. Package actor plays the platform's
-// operators, so that gates have something to wait for.
+// operators, so that gates have something to wait for. The node stage is real: its controller runs, and its daemons change folders.
 package main
 
 import (
@@ -40,6 +40,7 @@ type options struct {
 	fail      string
 	delay     time.Duration
 	cvo       string
+	cvoNode   string
 	platforms string
 }
 
@@ -52,10 +53,11 @@ func newCommand() *cobra.Command {
 		Use:   "demo",
 		Short: "Install and update the example platform on a temporary control plane, and show it live",
 		Long: `Install and update the example platform on a temporary control plane, and show it live: runlevels as bars, pending
-gates, the conditions of the ClusterVersion, and at the end the duration of each part.
+gates, the nodes, the conditions of the ClusterVersion, and at the end the duration of each part.
 
 etcd, kube-apiserver, a registry and cvo run as processes on this machine and listen on 127.0.0.1. At the end, the demo
-removes everything. There are no nodes: the demo itself reports the status of the platform's operators.`,
+removes everything. No pod runs: the demo itself reports the status of the platform's operators. Ten folders play the nodes. The
+real controller and daemons of the node stage update them.`,
 		Example: `  make demo
   make demo DEMO_FLAGS=--no-tty
   make demo DEMO_FLAGS="--fail example-dns"
@@ -80,6 +82,7 @@ removes everything. There are no nodes: the demo itself reports the status of th
 	f.StringVar(&o.fail, "fail", "", "`COMPONENT` whose operator fails at the new version, such as example-dns")
 	f.DurationVar(&o.delay, "delay", 1500*time.Millisecond, "how long an operator takes to reach a new version (± a third)")
 	f.StringVar(&o.cvo, "cvo", "", "the cvo `binary`; default bin/cvo (run make build)")
+	f.StringVar(&o.cvoNode, "cvo-node", "", "the cvo-node `binary`; default bin/cvo-node (run make demo)")
 	f.StringVar(&o.platforms, "platform", "", "`folder` that contains the releases 1.0.0 and 1.1.0; default examples/platform")
 	return cmd
 }

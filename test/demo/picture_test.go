@@ -14,13 +14,14 @@ import (
 	"github.com/cluster-version/cvo/pkg/engine/gate"
 	"github.com/cluster-version/cvo/pkg/engine/report"
 	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/pkg/view/nodes"
 	"github.com/cluster-version/cvo/test/golden"
 )
 
 // TestPictureMatchesTheView checks that the picture in the README matches the view. -update redraws it.
 func TestPictureMatchesTheView(t *testing.T) {
 	file := filepath.Join("..", "..", "docs", "images", "demo.svg")
-	got := svg(render(picture(), at(20.4), 100, 26), 100, 26)
+	got := svg(render(picture(), at(21.4), 100, 26), 100, 26)
 	golden.AssertFile(t, file, got)
 }
 
@@ -30,35 +31,41 @@ func picture() story {
 	s.phases = []phase{{to: "1.0.0", began: at(5), ended: at(10), mode: release.Initializing}, {from: "1.0.0", to: "1.1.0", began: at(10.2)}}
 	s.notes = []note{
 		{at: at(9.9), kind: goodNote, text: "control plane at 1.0.0, nodes handed over to machine-config"},
-		{at: at(10), kind: goodNote, text: "installed 1.0.0 in 5.0 s: 107 manifests, signature verified"},
+		{at: at(10), kind: goodNote, text: "installed 1.0.0 in 5.0 s: 182 manifests, signature verified"},
 		{at: at(10.2), kind: commandNote, text: `kubectl patch clusterversion version --type merge -p '{"spec":{"desiredUpdate":{"version":"1.1.0",…`},
 	}
 	s.clusterVersion(clusterVersion("1.0.0", strings.Replace(accepted, "127.0.0.1:41234", "registry.example", 1),
-		"Working towards 1.1.0: 102 of 116 done (87% complete), waiting on example-ingress, example-storage", ""), at(20))
-	for _, name := range []string{"example-ingress", "example-storage"} {
-		s.operators[name] = configv1.ClusterOperatorStatus{Conditions: []configv1.ClusterOperatorStatusCondition{
-			condition(configv1.OperatorProgressing, configv1.ConditionTrue, name+" is moving to version 1.1.0"),
-		}}
-	}
-	levels := func(first, second, third, fourth, fifth int, now float64, problems ...report.Problem) {
+		"Working towards 1.1.0: 189 of 193 done (97% complete), waiting on machine-config", ""), at(20))
+	s.operators[api.MachineConfigOperator] = configv1.ClusterOperatorStatus{Conditions: []configv1.ClusterOperatorStatusCondition{
+		condition(configv1.OperatorProgressing, configv1.ConditionTrue, "Working towards 1.1.0: 2 of 3 nodes are updated"),
+	}}
+	// Each argument has the completed manifests of a runlevel.
+	levels := func(now float64, first, second, third, fourth, fifth, nodes int, problems ...report.Problem) {
 		p := progressOf("1.1.0", release.Updating, problems,
-			runlevel(0, component("cluster-version-operator", 8, 8), component("example-config", 1, 1)),
-			runlevel(10, component("example-config", first, 7)), runlevel(20, component("example-backup", second, 8)),
-			runlevel(30, component("example-dns", third/2, 12), component("example-network", third/2, 12)),
-			runlevel(40, component("example-identity", fourth, 9)),
-			runlevel(50, component("example-autoscaler", min(fifth, 10), 10), component("example-console", min(fifth, 9), 9),
-				component("example-ingress", min(fifth, 8), 9), component("example-monitoring", min(fifth, 10), 10), component("example-storage", min(fifth, 8), 9)),
-			runlevel(80, component(api.MachineConfigOperator, 0, 11)), runlevel(90, component("example-monitoring", 0, 1)))
+			runlevel(0, component("cluster-version-operator", 30, 30), component("example-config", 1, 1)),
+			runlevel(10, component("example-config", first, 9)), runlevel(20, component("example-backup", second, 8)),
+			runlevel(30, component("example-dns", third, 15), component("example-network", third, 15)),
+			runlevel(40, component("example-identity", fourth, 13)),
+			runlevel(50, component("example-autoscaler", fifth, 13), component("example-console", min(fifth, 12), 12), component("example-ingress", fifth, 13),
+				component("example-monitoring", fifth, 13), component("example-storage", min(fifth, 12), 12)),
+			runlevel(80, component("example-nodes", min(nodes, 2), 2), component(api.MachineConfigOperator, nodes, 34)),
+			runlevel(90, component("cluster-version-operator", 0, 2), component("example-monitoring", 0, 1)))
 		s.progress(p, at(now))
 	}
-	levels(0, 0, 0, 0, 0, 10.5)
-	levels(7, 0, 0, 0, 0, 12.1)
-	levels(7, 8, 0, 0, 0, 12.5)
-	levels(7, 8, 24, 0, 0, 14.6)
-	levels(7, 8, 24, 9, 0, 16.6)
-	levels(7, 8, 24, 9, 20, 20,
-		operatorProblem("example-ingress", 50, gate.Waiting, "Cluster operator example-ingress is updating versions", at(18.7)),
-		operatorProblem("example-storage", 50, gate.Waiting, "Cluster operator example-storage is updating versions", at(19.1)))
+	levels(10.5, 0, 0, 0, 0, 0, 0)
+	levels(12.1, 9, 0, 0, 0, 0, 0)
+	levels(12.5, 9, 8, 0, 0, 0, 0)
+	levels(14.6, 9, 8, 15, 0, 0, 0)
+	levels(16.6, 9, 8, 15, 13, 0, 0)
+	levels(18.9, 9, 8, 15, 13, 13, 0)
+	levels(21, 9, 8, 15, 13, 13, 33,
+		operatorProblem(api.MachineConfigOperator, 80, gate.Waiting, "Cluster operator machine-config is updating versions", at(20.1)))
+	s.pools = []nodes.Pool{
+		{Name: api.ControlPlanePool, State: nodes.PoolUpdating, Total: 3, Done: 2, Nodes: []nodes.Node{{Name: "control-2", Phase: nodes.Applying}}},
+		{Name: api.WorkerPool, State: nodes.PoolUpdating, Total: 7, Done: 2, Nodes: []nodes.Node{
+			{Name: "worker-2", Phase: nodes.Draining}, {Name: "worker-3", Phase: nodes.Draining},
+		}},
+	}
 	return s
 }
 

@@ -49,8 +49,9 @@ func (d *demo) environment() []string {
 	return environ
 }
 
-// process is a running version operator.
+// process is a running program.
 type process struct {
+	name   string
 	cmd    *exec.Cmd
 	exited chan struct{}
 	err    error // set before exited is closed
@@ -58,39 +59,42 @@ type process struct {
 
 func (d *demo) log() string { return filepath.Join(d.dir, "cvo.log") }
 
-// startCVO starts a command of cvo that keeps running. Its output goes to the log.
-func (d *demo) startCVO(args ...string) (*process, error) {
-	d.teller.note(note{kind: commandNote, detail: true, text: "cvo " + commandLine(args)})
-	log, err := os.Create(d.log())
+// nodeLog is the log of the node stage.
+func (d *demo) nodeLog() string { return filepath.Join(d.dir, "cvo-node.log") }
+
+// startProcess starts a command of a program that keeps running. Its output is added to the log.
+func (d *demo) startProcess(program, log string, args ...string) (*process, error) {
+	p := &process{name: filepath.Base(program), cmd: exec.Command(program, args...), exited: make(chan struct{})}
+	d.teller.note(note{kind: commandNote, detail: true, text: p.name + " " + commandLine(args)})
+	output, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	p := &process{cmd: exec.Command(d.options.cvo, args...), exited: make(chan struct{})}
 	p.cmd.Env = d.environment()
-	p.cmd.Stdout, p.cmd.Stderr = log, log
+	p.cmd.Stdout, p.cmd.Stderr = output, output
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := p.cmd.Start(); err != nil {
-		return nil, errors.Join(err, log.Close())
+		return nil, errors.Join(err, output.Close())
 	}
 	go func() {
 		defer close(p.exited)
 		p.err = p.cmd.Wait()
-		_ = log.Close()
+		_ = output.Close()
 	}()
-	return p, d.control.Guard("cvo", p.cmd.Process.Pid)
+	return p, d.control.Guard(p.name, p.cmd.Process.Pid)
 }
 
 // running returns an error if the process has ended.
 func (p *process) running() error {
 	select {
 	case <-p.exited:
-		return fmt.Errorf("the version operator has ended: %w", errors.Join(p.err))
+		return fmt.Errorf("%s has ended: %w", p.name, errors.Join(p.err))
 	default:
 		return nil
 	}
 }
 
-// stopTimeout is how long the operator may take to end. Releasing its Lease takes well under a second.
+// stopTimeout is how long a process may take to end. Releasing its Lease takes well under a second.
 const stopTimeout = 10 * time.Second
 
 // stop asks the process to end and kills it if it does not.

@@ -7,10 +7,13 @@ import (
 	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/engine/report"
 	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/pkg/view/nodes"
 )
 
 // story is the state of the demo so far, from which the views are drawn. It is a value, so a receiver may keep it.
@@ -22,7 +25,11 @@ type story struct {
 	// conditions are those of the ClusterVersion. The ClusterOperators are listed by name.
 	conditions []configv1.ClusterOperatorStatusCondition
 	operators  map[string]configv1.ClusterOperatorStatus
-	notes      []note
+	// nodes and poolObjects are the Nodes and the MachineConfigPools by name. pools is made from them.
+	nodes       map[string]*corev1.Node
+	poolObjects map[string]*mcfgv1.MachineConfigPool
+	pools       []nodes.Pool
+	notes       []note
 	// failing names the component that is to fail. stuck is the time when its gate was the last pending one.
 	failing string
 	stuck   time.Time
@@ -56,10 +63,12 @@ type phase struct {
 	from, to     string
 	began, ended time.Time
 	handedOver   time.Time
-	mode         release.Mode
-	total, done  int
-	levels       []level
-	problems     []report.Problem
+	// nodesEnded is when all nodes ran the configs of the release; zero while nodes update.
+	nodesEnded  time.Time
+	mode        release.Mode
+	total, done int
+	levels      []level
+	problems    []report.Problem
 	// verified reports that the history lists the release as verified.
 	verified bool
 	requests requests
@@ -175,7 +184,7 @@ func (s *story) clone() story {
 	for i := range c.phases {
 		c.phases[i].levels = slices.Clone(c.phases[i].levels)
 	}
-	c.operators = maps.Clone(s.operators)
+	c.operators, c.nodes, c.poolObjects = maps.Clone(s.operators), maps.Clone(s.nodes), maps.Clone(s.poolObjects)
 	return c
 }
 
@@ -199,6 +208,7 @@ type storyteller struct {
 func newStoryteller(failing string) *storyteller {
 	return &storyteller{audience: noAudience{}, now: time.Now, story: story{
 		began: time.Now(), failing: failing, operators: map[string]configv1.ClusterOperatorStatus{},
+		nodes: map[string]*corev1.Node{}, poolObjects: map[string]*mcfgv1.MachineConfigPool{},
 	}}
 }
 

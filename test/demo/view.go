@@ -64,11 +64,11 @@ func (v *view) head() []string {
 		heading = v.bad
 	}
 	left := v.title.Render("cvo demo") + "  " + heading.Render(v.heading())
-	right := v.dim.Render("Ctrl-C to quit  ") + clock(v.now.Sub(v.story.began))
+	right := v.dim.Render("Ctrl-C to quit  ") + clockText(v.now.Sub(v.story.began))
 	return []string{v.spread(" "+left, right+" ")}
 }
 
-func clock(d time.Duration) string {
+func clockText(d time.Duration) string {
 	return fmt.Sprintf("%d:%02d", int(d.Minutes()), int(d.Seconds())%60)
 }
 
@@ -79,6 +79,8 @@ func (v *view) heading() string {
 		return "preparing"
 	case !v.story.stuck.IsZero():
 		return fmt.Sprintf("the update to %s is stuck", p.to)
+	case !p.ended.IsZero() && len(v.story.pools) > 0 && p.nodesEnded.IsZero():
+		return "updating the nodes to " + p.to
 	case !p.ended.IsZero() && p.from == "":
 		return "installed " + p.to
 	case !p.ended.IsZero():
@@ -305,12 +307,15 @@ func is(status configv1.ClusterOperatorStatus, kind configv1.ClusterStatusCondit
 	})
 }
 
-// gates lists the pending gates in height lines, with a title.
+// gates lists the pending gates in height lines, with a title, and then the pools if there is space.
 func (v *view) gates(p *phase, height int) []string {
 	title := "No pending gates"
-	switch n := len(p.problems); n {
-	case 0:
-	case 1:
+	pools := v.poolLines()
+	switch n := len(p.problems); {
+	case n == 0 && len(pools) > 0:
+		title = "Nodes"
+	case n == 0:
+	case n == 1:
 		title = "Waiting for 1 gate"
 	default:
 		title = fmt.Sprintf("Waiting for %d gates", n)
@@ -325,7 +330,7 @@ func (v *view) gates(p *phase, height int) []string {
 	for _, problem := range shown {
 		out = append(out, v.gate(p, problem, nameWidth))
 	}
-	return fill(out, height+1)
+	return fill(append(out, pools...), height+1)
 }
 
 func (v *view) gate(p *phase, problem report.Problem, nameWidth int) string {
@@ -436,7 +441,7 @@ func (v *view) notes(height int) []string {
 		case plainNote:
 		}
 		text = ansi.Truncate(text, v.width-8, "…")
-		out = append(out, v.dim.Render(fmt.Sprintf(" %5s ", clock(n.at.Sub(v.story.began))))+style.Render(text))
+		out = append(out, v.dim.Render(fmt.Sprintf(" %5s ", clockText(n.at.Sub(v.story.began))))+style.Render(text))
 	}
 	return out
 }

@@ -30,6 +30,8 @@ func TestViewMatchesTheGoldenFiles(t *testing.T) {
 		{"updating-low", updating(""), 12.3, 80, 16},
 		{"stuck", stuck(), 16, 80, 24},
 		{"updated", updated(), 18, 80, 24},
+		{"nodes", nodesUpdating(), 18, 80, 24},
+		{"nodes-wide", nodesUpdating(), 18, 120, 40},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			golden.Assert(t, "view-"+test.name, plainText(render(test.story, at(test.now), test.cols, test.height)))
@@ -45,6 +47,7 @@ func TestClosingTextMatchesTheGoldenFiles(t *testing.T) {
 		kept  bool
 	}{
 		{"updated", updated(), 80, false},
+		{"nodes", nodesUpdated(), 80, false},
 		{"updated-wide", updated(), 120, false},
 		{"stuck", stuck(), 80, true},
 		{"stuck-removed", stuck(), 80, false},
@@ -59,7 +62,7 @@ func TestClosingTextMatchesTheGoldenFiles(t *testing.T) {
 func TestViewFitsTheScreen(t *testing.T) {
 	stories := map[string]story{
 		"preparing": preparing(), "installing": installing(), "installed": installed(), "updating": updating(""),
-		"stuck": stuck(), "updated": updated(), "nothing": {began: epoch()},
+		"stuck": stuck(), "updated": updated(), "nodes": nodesUpdating(), "nothing": {began: epoch()},
 	}
 	for name, s := range stories {
 		for _, width := range []int{1, 20, 60, 79, 80, 81, 100, 120, 200} {
@@ -87,6 +90,7 @@ func TestConditionsKeepTheirPositions(t *testing.T) {
 	}
 	assert.Equal(t, line(updating("")), line(stuck()))
 	assert.Equal(t, line(updating("")), line(updated()))
+	assert.Equal(t, line(updating("")), line(nodesUpdating()))
 	assert.Equal(t, line(installing()), line(installed()))
 }
 

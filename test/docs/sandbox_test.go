@@ -41,6 +41,7 @@ import (
 	"github.com/cluster-version/cvo/test/env"
 	"github.com/cluster-version/cvo/test/fixture"
 	"github.com/cluster-version/cvo/test/fixture/authority"
+	"github.com/cluster-version/cvo/test/nodeimage"
 )
 
 // binaries is the folder with cvo, as users have it, and with the program that plays the platform's operators.
@@ -262,19 +263,22 @@ func (s *sandbox) pushComponents() map[string]string {
 		}
 	}
 	require.NotEmpty(s, pushed)
+	_, err = nodeimage.Push(s.Context(), s.registry, "platform/node:1")
+	require.NoError(s, err)
+	fmt.Fprintf(&mapping, "%s=registry.example.com/platform/node:1\n", nodeimage.Component)
 	require.NoError(s, os.WriteFile(s.path("images.mapping"), []byte(mapping.String()), 0o600))
 	return pushed
 }
 
 func (s *sandbox) path(name string) string { return filepath.Join(s.dir, name) }
 
-// releases creates and signs 1.0.0 and 1.1.0 of the example platform, as build.md describes.
+// releases creates and signs 1.0.0 and 1.1.0 of the example platform with the node stage, as its page describes.
 func (s *sandbox) releases() {
 	s.Helper()
 	s.shell("cvo release keygen --out keys && cp keys/trust.yaml trust.yaml")
 	s.pushComponents()
 	for _, version := range []string{"1.0.0", "1.1.0"} {
-		out := s.shell(fmt.Sprintf("cvo release new --from-dir examples/platform/%[1]s --name %[1]s --previous 1.0.0 --mapping-file images.mapping "+
+		out := s.shell(fmt.Sprintf("cvo release new --from-dir examples/platform/%[1]s --from-dir examples/platform/nodes/%[1]s --name %[1]s --previous 1.0.0 --mapping-file images.mapping "+
 			"--to-image-base registry.example.com/cvo:v1 --to-image registry.example.com/platform/release:%[1]s", version))
 		s.digests[version], _, _ = strings.Cut(out, " ")
 		s.shell("cvo release sign registry.example.com/platform/release:" + version + " --key keys/private.pem")

@@ -109,7 +109,7 @@ func TestOperatorIsStatic(t *testing.T) {
 			assert.Contains(t, command, "-trimpath", file)
 		}
 	}
-	assert.Equal(t, 3, built)
+	assert.Equal(t, 5, built)
 	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{if or .CgoFiles .CFiles .SysoFiles}}{{.ImportPath}}{{end}}", "./cmd/...")
 	list.Dir = root
 	list.Env = append(os.Environ(), "CGO_ENABLED=0")

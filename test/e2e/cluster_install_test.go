@@ -57,7 +57,7 @@ func testInstall(t *testing.T, s *site) {
 	t.Run("runs every component", func(t *testing.T) {
 		l, operators := l.in(t), &configv1.ClusterOperatorList{}
 		require.NoError(t, l.client.List(t.Context(), operators))
-		assert.Len(t, operators.Items, 9)
+		assert.Len(t, operators.Items, 8)
 		for _, operator := range operators.Items {
 			for _, version := range operator.Status.Versions {
 				if version.Name == "operator" {

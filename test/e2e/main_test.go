@@ -89,7 +89,7 @@ func TestNetwork(t *testing.T) {
 
 // few returns the components that a fault test needs: an afflicted one, an unaffected one, and those that they depend on.
 func few() []string {
-	return []string{"example-config", changedComponent, "example-network", "example-storage", "machine-config"}
+	return []string{"example-config", changedComponent, "example-network", "example-storage"}
 }
 
 func follow(t *testing.T, s *site, steps []step) {

@@ -18,10 +18,11 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/test/nodeimage"
 )
 
 // TestExamplePlatformInstallsAndUpdates follows a platform team that uses only commands of cvo: create a key; build, sign and inspect two
-// releases; install the first and update to the second.
+// releases, with the node stage; install the first and update to the second.
 //
 //threat:clusterversion-deleted-platform prevents an accidental deletion of the ClusterVersion
 func TestExamplePlatformInstallsAndUpdates(t *testing.T) {
@@ -31,11 +32,13 @@ func TestExamplePlatformInstallsAndUpdates(t *testing.T) {
 	_, err := p.run("release", "keygen", "--out", keys)
 	require.NoError(t, err)
 	p.trust = filepath.Join(keys, "trust.yaml")
+	stage, err := nodeimage.Push(t.Context(), p.registry, "example/node:1")
+	require.NoError(t, err)
 	images := map[string]string{}
 	for _, version := range []string{"1.0.0", "1.1.0"} {
 		tag := p.registry.Host() + "/example/release:" + version
-		out, err := p.run("release", "new", "--from-dir", filepath.Join("../../examples/platform", version), "--name", version,
-			"--previous", "1.0.0", "--no-operator", "--created", "2026-01-01T00:00:00Z", "--to-image", tag)
+		out, err := p.run("release", "new", "--from-dir", filepath.Join("../../examples/platform", version),
+			"--from-dir", filepath.Join("../../examples/platform/nodes", version), nodeimage.Component+"="+stage.ByDigest(), "--name", version, "--previous", "1.0.0", "--no-operator", "--created", "2026-01-01T00:00:00Z", "--to-image", tag)
 		require.NoError(t, err)
 		digest, _, _ := strings.Cut(out, " ")
 		images[version] = p.registry.Host() + "/example/release@" + digest

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
@@ -57,10 +58,11 @@ func Assess(ctx context.Context, cfg *rest.Config, namespace, name string) (*ins
 	return insight.Assess(in)
 }
 
-const (
-	configOperatorNamespace = "openshift-machine-config-operator"
-	configOperatorName      = "machine-config-operator"
+// configOperators are the containers whose image ClusterOperator machine-config reports: that of OpenShift's operator or, if there is none, that
+// of the node stage. OpenShift has both.
+var configOperators = []string{"machine-config-operator", api.MachineConfigController}
 
+const (
 	monitoringNamespace = "openshift-monitoring"
 	monitoringRoute     = "thanos-querier"
 	// alertBytes limits the size of the response with the alerts, alertTime its duration.
@@ -118,12 +120,12 @@ func (r *clusterReader) read(ctx context.Context, name string) (insight.Input, e
 	s.note(explain("MachineConfigs", err), insight.SectionWorkers)
 	in.Releases = releasesOf(metadata)
 	if needsConfigOperatorImage(in.Operators) {
-		var deployment appsv1.Deployment
-		err := r.client.Get(ctx, client.ObjectKey{Namespace: configOperatorNamespace, Name: configOperatorName}, &deployment)
-		s.note(explain("the Deployment of the machine config operator", err), insight.SectionConfigOperator)
-		if err == nil {
-			in.ConfigOperatorImage = configOperatorImage(&deployment)
+		var deployments appsv1.DeploymentList
+		err := r.client.List(ctx, &deployments, client.InNamespace(api.MachineConfigNamespace))
+		if in.ConfigOperatorImage = configOperatorImage(deployments.Items); err == nil && in.ConfigOperatorImage == nil {
+			err = fmt.Errorf("namespace %s has no container %s", api.MachineConfigNamespace, strings.Join(configOperators, " or "))
 		}
+		s.note(explain("the Deployment of the machine config operator", err), insight.SectionConfigOperator)
 	}
 	return in, nil
 }
@@ -196,10 +198,15 @@ func needsConfigOperatorImage(operators []configv1.ClusterOperator) bool {
 	})
 }
 
-func configOperatorImage(deployment *appsv1.Deployment) *string {
-	for _, container := range deployment.Spec.Template.Spec.Containers {
-		if container.Name == configOperatorName {
-			return &container.Image
+// configOperatorImage returns the image of the first container in configOperators that exists; nil if none does.
+func configOperatorImage(deployments []appsv1.Deployment) *string {
+	for _, name := range configOperators {
+		for _, deployment := range deployments {
+			for _, container := range deployment.Spec.Template.Spec.Containers {
+				if container.Name == name {
+					return &container.Image
+				}
+			}
 		}
 	}
 	return nil

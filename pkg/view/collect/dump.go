@@ -60,10 +60,8 @@ func Dump(file string) (insight.Input, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		s.note(err, insight.SectionConfigOperator)
 	}
-	for i := range deployments {
-		if image := configOperatorImage(&deployments[i]); image != nil {
-			in.ConfigOperatorImage = image
-		}
+	if image := configOperatorImage(deployments); image != nil {
+		in.ConfigOperatorImage = image
 	}
 	alerts, err := ReadFile(sibling("-alerts.json"))
 	if err == nil {
@@ -120,12 +118,10 @@ func MustGather(dir string) (insight.Input, error) {
 	s.note(err, insight.SectionWorkers)
 	in.Releases = releasesOf(configs)
 	if needsConfigOperatorImage(in.Operators) {
-		deployments, err := readObjects[appsv1.Deployment](filepath.Join(root, "namespaces", configOperatorNamespace, "apps", "deployments.yaml"))
+		deployments, err := readObjects[appsv1.Deployment](filepath.Join(root, "namespaces", api.MachineConfigNamespace, "apps", "deployments.yaml"))
 		s.note(err, insight.SectionConfigOperator)
-		for i := range deployments {
-			if deployments[i].Name == configOperatorName {
-				in.ConfigOperatorImage = configOperatorImage(&deployments[i])
-			}
+		if image := configOperatorImage(deployments); image != nil {
+			in.ConfigOperatorImage = image
 		}
 	}
 	in.Alerts, err = gatheredAlerts(root)

@@ -39,7 +39,7 @@ func TestPlatformCreatesSignedReleases(t *testing.T) {
 	}
 	images, err := p.Run(t.Context(), "release", "info", second, "--pullspecs")
 	require.NoError(t, err)
-	assert.Equal(t, 12, strings.Count(images, registry.Host()+"/components/"), images)
+	assert.Equal(t, 11, strings.Count(images, registry.Host()+"/components/"), images)
 	graph, err := p.Run(t.Context(), "release", "graph", second)
 	require.NoError(t, err)
 	assert.Contains(t, graph, "Deployment.apps openshift-cluster-version/cluster-version-operator", "the release contains the operator")
