@@ -39,6 +39,15 @@ const (
 	ReasonFailureBudgetExhausted = "FailureBudgetExhausted"
 	// ReasonWithinFailureBudget means that fewer nodes failed.
 	ReasonWithinFailureBudget = "WithinFailureBudget"
+	// PolicyNodesHealthy is False while spec.health.nodeHealthyIf is false for a node that runs the pool's config, and Unknown while it cannot be
+	// evaluated for one. No other node starts then. The condition is absent without that field.
+	PolicyNodesHealthy = "NodesHealthy"
+	// ReasonNodesHealthy means that the expression is true for all nodes that run the pool's config.
+	ReasonNodesHealthy = "NodesHealthy"
+	// ReasonNodeUnhealthy means that the expression is false for a node. The message names it.
+	ReasonNodeUnhealthy = "NodeUnhealthy"
+	// ReasonNotEvaluated means that the expression cannot be evaluated for a node. The message says why.
+	ReasonNotEvaluated = "NotEvaluated"
 )
 
 // NodeRolloutPolicy limits when the nodes of a MachineConfigPool start their update.
@@ -66,6 +75,14 @@ type NodeRolloutPolicySpec struct {
 	MaxUnavailablePerZone int32 `json:"maxUnavailablePerZone,omitempty"`
 	// HoldOSImage makes the pool keep the image of the operating system that it has from the release. Other changes of its config continue.
 	HoldOSImage bool `json:"holdOSImage,omitempty"`
+	// Health stops the start of nodes while what has been updated is not healthy.
+	Health NodeRolloutHealth `json:"health,omitzero"`
+}
+
+// NodeRolloutHealth says how an administrator recognizes that nodes work after their update. The zero value checks nothing.
+type NodeRolloutHealth struct {
+	// NodeHealthyIf is an expression of CEL over the Node, as variable node. A node that runs the pool's config is healthy while it is true.
+	NodeHealthyIf string `json:"nodeHealthyIf,omitempty"`
 }
 
 // NodeCanary limits which nodes start until some have proved that a config works.
@@ -98,6 +115,8 @@ type NodeRolloutPolicyStatus struct {
 	RecentDurations []int32 `json:"recentDurations,omitempty"`
 	// Canary is the config that enough nodes run; nil before.
 	Canary *NodeCanaryStatus `json:"canary,omitempty"`
+	// UnhealthyNodes is the number of nodes that run the pool's config and for which spec.health.nodeHealthyIf is false. They count as failed.
+	UnhealthyNodes int32 `json:"unhealthyNodes,omitempty"`
 }
 
 // NodeCanaryStatus says since when enough nodes run a config.
