@@ -23,6 +23,7 @@ func newNode() *corev1.Node {
 	}
 }
 
+//threat:health-expression-endless
 func TestExpressionsAreEvaluatedOverTheNode(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -71,6 +72,8 @@ func TestInvalidExpressionsAreRejected(t *testing.T) {
 }
 
 // FuzzCompile compiles arbitrary expressions and evaluates those that are valid.
+//
+//threat:health-expressions
 func FuzzCompile(f *testing.F) {
 	for _, seed := range []string{
 		"node.status.conditions.exists(c, c.type == 'Ready' && c.status == 'True')", "has(node.a) || dyn(1)", "[node].map(n, n.metadata)[0].name.matches('(a*)*$')",
