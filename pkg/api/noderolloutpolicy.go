@@ -42,6 +42,15 @@ const (
 	ReasonFailureBudgetExhausted = "FailureBudgetExhausted"
 	// ReasonWithinFailureBudget means that fewer nodes failed.
 	ReasonWithinFailureBudget = "WithinFailureBudget"
+	// PolicyNodesHealthy is False while spec.health.nodeHealthyIf is false for a node that runs the pool's config, and Unknown while it cannot be
+	// evaluated for one. No other node starts then. The condition is absent without that field.
+	PolicyNodesHealthy = "NodesHealthy"
+	// ReasonNodesHealthy means that the expression is true for all nodes that run the pool's config.
+	ReasonNodesHealthy = "NodesHealthy"
+	// ReasonNodeUnhealthy means that the expression is false for a node. The message names it.
+	ReasonNodeUnhealthy = "NodeUnhealthy"
+	// ReasonNotEvaluated means that the expression cannot be evaluated for a node. The message says why.
+	ReasonNotEvaluated = "NotEvaluated"
 )
 
 // NodeRolloutPolicy limits when the nodes of a MachineConfigPool start their update.
@@ -71,6 +80,14 @@ type NodeRolloutPolicySpec struct {
 	HoldOSImage bool `json:"holdOSImage,omitempty"`
 	// RestoreContent makes a node whose files or units differ from its config restore them by itself, where node disruption policies spare it the reboot.
 	RestoreContent bool `json:"restoreContent,omitempty"`
+	// Health stops the start of nodes while what has been updated is not healthy.
+	Health NodeRolloutHealth `json:"health,omitzero"`
+}
+
+// NodeRolloutHealth says how an administrator recognizes that nodes work after their update. The zero value checks nothing.
+type NodeRolloutHealth struct {
+	// NodeHealthyIf is an expression of CEL over the Node, as variable node. A node that runs the pool's config is healthy while it is true.
+	NodeHealthyIf string `json:"nodeHealthyIf,omitempty"`
 }
 
 // NodeCanary limits which nodes start until some have proved that a config works.
@@ -103,6 +120,8 @@ type NodeRolloutPolicyStatus struct {
 	RecentDurations []int32 `json:"recentDurations,omitempty"`
 	// Canary is the config that enough nodes run; nil before.
 	Canary *NodeCanaryStatus `json:"canary,omitempty"`
+	// UnhealthyNodes is the number of nodes that run the pool's config and for which spec.health.nodeHealthyIf is false. They count as failed.
+	UnhealthyNodes int32 `json:"unhealthyNodes,omitempty"`
 }
 
 // NodeCanaryStatus says since when enough nodes run a config.

@@ -12,7 +12,8 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/clusterversion/updates"
 	"github.com/cluster-version/cvo/pkg/operator/clustermetrics"
-	"github.com/cluster-version/cvo/pkg/update/metrics"
+	"github.com/cluster-version/cvo/pkg/update/metrics/local"
+	"github.com/cluster-version/cvo/pkg/update/risk"
 	"github.com/cluster-version/cvo/pkg/update/service"
 )
 
@@ -22,10 +23,12 @@ const leastUpdatesInterval = 2 * time.Minute
 
 // newUpdates returns the source of available updates for the reconciler.
 func newUpdates(clk clock.PassiveClock, reader client.Reader, own prometheus.Gatherer, options Options) (updates.Options, error) {
-	risks, err := metrics.Connect(clk, reader, own, slices.Sorted(maps.Keys(clustermetrics.Descriptions())), options.Metrics)
+	server, err := options.Metrics.Connect(reader)
 	if err != nil {
 		return updates.Options{}, err
 	}
+	known := slices.Sorted(maps.Keys(clustermetrics.Descriptions()))
+	risks := risk.New(clk, local.OrLocal(server, local.New(clk, own, known)), risk.Options{})
 	random := rand.New(rand.NewPCG(options.Seed, 1))
 	return updates.Options{
 		Ask: service.NewAsker(reader, options.Outside.Access, options.UpdateService).Ask, Risks: risks,

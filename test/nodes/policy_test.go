@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,6 +25,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	nodepool "github.com/cluster-version/cvo/pkg/node/pool"
+	"github.com/cluster-version/cvo/pkg/view/nodes"
 )
 
 // policy creates the NodeRolloutPolicy of the workers, or changes it.
@@ -193,6 +195,80 @@ func TestFailureBudgetHaltsAPool(t *testing.T) {
 			assert.True(c, nodepool.IsDone(s.node(name)), name)
 		}
 	})
+}
+
+// TestOthersWaitForHealthyNodes has three nodes, of which one starts. The others wait until its status says that it is healthy.
+func TestOthersWaitForHealthyNodes(t *testing.T) {
+	s := start(t, "n1", "n2", "n3")
+	s.config("00-worker", nil)
+	before := s.updated("")
+	s.policy(func(spec *api.NodeRolloutPolicySpec) {
+		spec.FailureBudget = new(intstr.FromInt32(1))
+		spec.Health.NodeHealthyIf = "node.status.conditions.filter(c, c.type == 'GPU')[0].status == 'True' && machine"
+	})
+	assert.Equal(t, "spec.health.nodeHealthyIf is invalid: line 1, column 74: undeclared reference to 'machine'", s.policyCondition(api.PolicyAccepted, api.ReasonPolicyInvalid))
+	assert.Equal(t, "waits, because NodeRolloutPolicy worker is invalid: spec.health.nodeHealthyIf is invalid: line 1, column 74: undeclared reference to 'machine'", s.planned("50-a"))
+	s.policy(func(spec *api.NodeRolloutPolicySpec) {
+		spec.Health.NodeHealthyIf = "node.status.conditions.filter(c, c.type == 'GPU')[0].status == 'True'"
+	})
+	s.policyCondition(api.PolicyAccepted, api.ReasonPolicyAccepted)
+	s.policyCondition(api.PolicyNodesHealthy, api.ReasonNotEvaluated)
+	assert.Empty(t, s.planned("50-a"), "nodes with the former config do not matter")
+
+	s.config("50-a", map[string]string{"/etc/a": "1"})
+	updated := func() (names []string) {
+		for name := range s.hosts {
+			if n := s.node(name); n.Annotations[api.CurrentConfigAnnotation] != before && nodepool.IsDone(n) && !n.Spec.Unschedulable {
+				names = append(names, name)
+			}
+		}
+		return names
+	}
+	s.eventually(func(c *assert.CollectT) { assert.Len(c, updated(), 1) })
+	first := updated()[0]
+	unknown := "spec.health.nodeHealthyIf of NodeRolloutPolicy worker cannot be evaluated for node " + first + ": index out of bounds: 0"
+	s.eventually(func(*assert.CollectT) {
+		assert.Equal(t, unknown, s.policyCondition(api.PolicyNodesHealthy, api.ReasonNotEvaluated))
+	})
+	s.policyCondition(api.PolicyHalted, api.ReasonWithinFailureBudget)
+	assert.Equal(t, "waits until the updated nodes are healthy: "+unknown, s.planned(""))
+
+	s.report(first, "GPU", corev1.ConditionFalse)
+	s.policyCondition(api.PolicyNodesHealthy, api.ReasonNodeUnhealthy)
+	halted := "1 node failed, and the failure budget is 1: spec.health.nodeHealthyIf of NodeRolloutPolicy worker is false for node " + first
+	assert.Equal(t, halted, s.policyCondition(api.PolicyHalted, api.ReasonFailureBudgetExhausted))
+	assert.Equal(t, "waits, because NodeRolloutPolicy worker halted the pool: "+halted, s.planned(""))
+	assert.Len(t, updated(), 1)
+
+	for name := range s.hosts {
+		s.report(name, "GPU", corev1.ConditionTrue)
+	}
+	s.updated(before)
+	s.policyCondition(api.PolicyNodesHealthy, api.ReasonNodesHealthy)
+	s.policyCondition(api.PolicyHalted, api.ReasonWithinFailureBudget)
+}
+
+// report sets a condition of a node that is not the stage's.
+func (s *stage) report(node string, kind corev1.NodeConditionType, status corev1.ConditionStatus) {
+	s.t.Helper()
+	patch := fmt.Appendf(nil, `{"status": {"conditions": [{"type": %q, "status": %q}]}}`, kind, status)
+	require.NoError(s.t, s.client.Status().Patch(s.t.Context(), s.node(node), client.RawPatch(types.StrategicMergePatchType, patch)))
+}
+
+// planned returns why the first worker waits by cvo nodes plan; empty if none does. Config names a MachineConfig that is not applied yet, and is empty for none.
+func (s *stage) planned(config string) string {
+	s.t.Helper()
+	added := ""
+	if config != "" {
+		added = fmt.Sprintf(`{"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig", "metadata": {"name": %q, "labels": {%q: "worker"}},
+			"spec": {"config": {"ignition": {"version": "3.5.0"}, "storage": {"files": [{"path": "/etc/a", "contents": {"source": "data:,1"}}]}}}}`, config, api.MachineConfigRoleLabel)
+	}
+	for _, n := range s.planOf(api.WorkerPool, added).Nodes {
+		if n.Turn == nodes.Wait && !strings.Contains(n.Why, "free slot") {
+			return n.Why
+		}
+	}
+	return ""
 }
 
 // TestDurationsSurviveTheController updates three nodes, and again after a restart. Each controller alone measures too few updates.

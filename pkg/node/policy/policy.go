@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -38,6 +39,8 @@ type Pool struct {
 	Paused   bool
 	Error    string
 	Degraded int
+	// Health is the health of the nodes that run the pool's config.
+	Health Health
 }
 
 // Decision is what a policy allows.
@@ -72,8 +75,12 @@ func Decide(pools []Pool, now time.Time) []Decision {
 func decide(pools []Pool, p Pool, now time.Time) (d Decision) {
 	spec := p.Policy.Spec
 	d.PerZone = int(spec.MaxUnavailablePerZone)
-	if b := spec.FailureBudget; b != nil && p.Nodes > 0 && p.Failed >= max(scaled(b, p.Nodes), 1) {
-		d.Halted = fmt.Sprintf("%s failed, and the failure budget is %s", printable.Count(p.Failed, "node"), b.String())
+	failed := p.Failed + p.Health.Unhealthy
+	if b := spec.FailureBudget; b != nil && p.Nodes > 0 && failed >= max(scaled(b, p.Nodes), 1) {
+		d.Halted = fmt.Sprintf("%s failed, and the failure budget is %s", printable.Count(failed, "node"), b.String())
+		if p.Health.Unhealthy > 0 {
+			d.Halted += ": " + p.Health.Why
+		}
 	}
 	windows, err := parse(spec)
 	if err == nil {
@@ -86,6 +93,7 @@ func decide(pools []Pool, p Pool, now time.Time) (d Decision) {
 	if err != nil {
 		d.Invalid = err.Error()
 	}
+	d.Invalid = cmp.Or(d.Invalid, p.Health.Invalid)
 	soaked := d.decideCanary(p, now)
 	if soaked.After(now) && (d.Again.IsZero() || soaked.Before(d.Again)) {
 		d.Again = soaked
@@ -98,6 +106,8 @@ func decide(pools []Pool, p Pool, now time.Time) (d Decision) {
 		d.Refusal = fmt.Sprintf("waits, because NodeRolloutPolicy %s halted the pool: %s", p.Name, d.Halted)
 	case pending != nil:
 		d.Refusal = fmt.Sprintf("waits for MachineConfigPool %s, on which NodeRolloutPolicy %s depends: %s", pending.Name, p.Name, pending.delay())
+	case p.Health.Why != "":
+		d.Refusal = "waits until the updated nodes are healthy: " + p.Health.Why
 	case soaked.After(now):
 		d.Refusal = fmt.Sprintf("waits until the canaries of NodeRolloutPolicy %s have run the config for %s, at %s",
 			p.Name, duration.HumanDuration(spec.Canary.Soak.Duration), soaked.UTC().Format(time.RFC3339))
@@ -108,7 +118,7 @@ func decide(pools []Pool, p Pool, now time.Time) (d Decision) {
 }
 
 // decideCanary limits the start to the canaries until enough nodes have run the config for long enough. It returns the time at which that is so; zero
-// before enough nodes run it, and without canaries. A node that failed is a canary, so that no other takes its place.
+// before enough nodes run it and all of them are healthy, and without canaries. A node that failed is a canary, so that no other takes its place.
 func (d *Decision) decideCanary(p Pool, now time.Time) (soaked time.Time) {
 	canary := p.Policy.Spec.Canary
 	if canary == nil || p.Config == "" || p.Nodes == 0 {
@@ -120,6 +130,10 @@ func (d *Decision) decideCanary(p Pool, now time.Time) (soaked time.Time) {
 		}
 	} else {
 		d.Canary = nil
+	}
+	if !p.Health.isGood() {
+		d.Canary = nil
+		return time.Time{} // no node starts
 	}
 	canaries := min(scaled(&canary.Nodes, p.Nodes), p.Nodes)
 	if p.Done < canaries {
@@ -249,19 +263,21 @@ func cycle(pools []Pool, origin string) []string {
 	return path(origin)
 }
 
-// firstNotUpdated returns the first of the named pools that is not updated; nil if all are.
+// firstNotUpdated returns the first of the named pools that is not updated, or whose updated nodes are not healthy; nil if there is none.
 func firstNotUpdated(pools []Pool, names []string) *Pool {
 	for _, name := range names {
-		if i := slices.IndexFunc(pools, func(p Pool) bool { return p.Name == name && !p.Updated }); i >= 0 {
+		if i := slices.IndexFunc(pools, func(p Pool) bool { return p.Name == name && (!p.Updated || !p.Health.isGood()) }); i >= 0 {
 			return &pools[i]
 		}
 	}
 	return nil
 }
 
-// delay says why a pool is not updated, with the remedy.
+// delay says why a pool is not updated or not healthy, with the remedy.
 func (p *Pool) delay() string {
 	switch {
+	case p.Updated:
+		return cmp.Or(p.Health.Invalid, p.Health.Why)
 	case p.Error != "":
 		return "it has no valid config: " + p.Error
 	case p.Paused:

@@ -54,6 +54,17 @@ func Targeted(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node) (started, done 
 	return started, done
 }
 
+// Updated returns the nodes that run the pool's config, ready or not.
+func Updated(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node) []*corev1.Node {
+	var updated []*corev1.Node
+	for _, n := range nodes {
+		if hasTarget(n, p.Spec.Configuration.Name) && IsDone(n) {
+			updated = append(updated, n)
+		}
+	}
+	return updated
+}
+
 // Status returns the status of a pool with these nodes, which must all have reported; none if they are not known. A condition that keeps its status keeps its transition
 // time.
 func Status(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node, o StatusOptions, now time.Time) mcfgv1.MachineConfigPoolStatus {

@@ -37,6 +37,8 @@ type rollout struct {
 	// policy is the pool's NodeRolloutPolicy, nil if it has none, and decision what it allows.
 	policy   *api.NodeRolloutPolicy
 	decision policy.Decision
+	// health is the health of the nodes that run the pool's config.
+	health policy.Health
 	// isRendered reports whether the pool's config is what its MachineConfigs result in.
 	isRendered bool
 	// renderError says why the pool's MachineConfigs cannot be rendered; empty if they can.

@@ -29,11 +29,15 @@ func (r *pools) restrict(rollouts []*rollout, inputs []plan.Pool, machines map[s
 		}
 	}
 	r.durations.observe(rollouts, r.clock.Now())
-	states := make([]policy.Pool, len(rollouts))
+	states, next := make([]policy.Pool, len(rollouts)), checks{}
 	for i, o := range rollouts {
 		states[i] = inputs[i].State(o.pool, o.nodes, o.isRendered && o.specError == "", machines, o.policy)
 		states[i].Paused, states[i].Error = o.pool.Spec.Paused, cmp.Or(o.specError, o.renderError)
+		o.health = r.checks.of(o.pool, o.nodes, o.policy, next)
+		states[i].Health = o.health
 	}
+	r.checks = next
+	r.checksHealth.Store(len(next) > 0)
 	now := r.clock.Now()
 	for i, d := range policy.Decide(states, now) {
 		o := rollouts[i]
@@ -64,7 +68,7 @@ func (r *pools) reportPolicies(ctx context.Context, rollouts []*rollout, policie
 	for _, o := range rollouts {
 		if o.policy != nil {
 			delete(policies, o.policy.Name)
-			failures = append(failures, r.reportPolicy(ctx, o.policy, o.decision))
+			failures = append(failures, r.reportPolicy(ctx, o))
 		}
 	}
 	for _, p := range policies {
@@ -74,13 +78,16 @@ func (r *pools) reportPolicies(ctx context.Context, rollouts []*rollout, policie
 		}
 		halted := metav1.Condition{Type: api.PolicyHalted, Status: metav1.ConditionFalse, Reason: api.ReasonPoolNotFound}
 		next := p.DeepCopy()
+		next.Status.UnhealthyNodes = 0
+		meta.RemoveStatusCondition(&next.Status.Conditions, api.PolicyNodesHealthy)
 		failures = append(failures, r.writePolicy(ctx, p, next, p.Status.RecentDurations, accepted, halted))
 	}
 	return errors.Join(failures...)
 }
 
-// reportPolicy writes what a policy allows, and the durations of the updates of its pool.
-func (r *pools) reportPolicy(ctx context.Context, p *api.NodeRolloutPolicy, d policy.Decision) error {
+// reportPolicy writes what the policy of a pool allows, and the durations of the updates of its pool.
+func (r *pools) reportPolicy(ctx context.Context, o *rollout) error {
+	p, d := o.policy, o.decision
 	accepted := metav1.Condition{Type: api.PolicyAccepted, Status: metav1.ConditionTrue, Reason: api.ReasonPolicyAccepted, Message: "The policy is applied"}
 	if d.Invalid != "" {
 		accepted.Status, accepted.Reason, accepted.Message = metav1.ConditionFalse, api.ReasonPolicyInvalid, d.Invalid
@@ -94,7 +101,8 @@ func (r *pools) reportPolicy(ctx context.Context, p *api.NodeRolloutPolicy, d po
 	if measured := r.durations.of(p.Name); measured > 0 {
 		next.Status.NodeDuration = &metav1.Duration{Duration: measured}
 	}
-	return r.writePolicy(ctx, p, next, r.durations.seconds(p.Name), accepted, halted)
+	conditions := append([]metav1.Condition{accepted, halted}, o.health.Report(next)...)
+	return r.writePolicy(ctx, p, next, r.durations.seconds(p.Name), conditions...)
 }
 
 // writePolicy writes the status of a copy of a policy. Another list of durations alone is no reason for a write, unless too few are stored: otherwise each update

@@ -56,6 +56,10 @@ type pools struct {
 	nextPlan time.Time
 	// hasIdle reports whether the last plan left a slot empty although nodes wait, or a plan is being made.
 	hasIdle atomic.Bool
+
+	checks checks
+	// checksHealth reports whether a policy checks the health of nodes.
+	checksHealth atomic.Bool
 }
 
 // sources identifies the MachineConfigs of a pool, and the result of rendering them. Every change of a Node needs the result, and rendering is

@@ -71,7 +71,7 @@ func (r *pools) add(ctx context.Context, mgr manager.Manager, caughtUp *watch.Ca
 		Watches(&mcfgv1.ControllerConfig{}, all).
 		Watches(&api.NodeRolloutPolicy{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&mcfgv1.MachineConfigNode{}, all, builder.WithPredicates(cluster.OnChanges(mattersToStaging))).
-		Watches(&corev1.Node{}, all, builder.WithPredicates(cluster.OnChanges(mattersToPools))).
+		Watches(&corev1.Node{}, all, builder.WithPredicates(cluster.OnChanges(r.mattersToPools))).
 		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.waitEnds), builder.WithPredicates(cluster.OnChanges(plan.Frees))).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.waitEnds)).
 		WatchesRawSource(roles).

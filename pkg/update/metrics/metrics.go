@@ -1,5 +1,5 @@
-// Package metrics connects to the Prometheus that evaluates update risks, and finds the credentials for it. It takes the operator's
-// settings and returns an evaluator. Without a Prometheus, the evaluator uses the operator's own metrics.
+// Package metrics connects to the Prometheus of a cluster, and finds the credentials for it. It takes the settings of a process and returns the source
+// that answers queries.
 package metrics
 
 import (
@@ -11,10 +11,8 @@ import (
 	"os"
 	"strings"
 
-	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/update/metrics/source"
@@ -28,10 +26,9 @@ const (
 	defaultToken = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 )
 
-// Source configures access to the Prometheus that evaluates update risks. The zero value uses the defaults.
+// Source configures access to a Prometheus. The zero value uses the defaults.
 type Source struct {
-	// URL is the URL of the Prometheus API; DefaultURL by default. If that default service does not exist, risks are evaluated with the
-	// operator's own metrics.
+	// URL is the URL of the Prometheus API; DefaultURL by default.
 	URL string
 	// CAFile contains the CAs of the server's certificate. By default these are the CAs of the system, or OpenShift's service CA for a
 	// service in the cluster, if that CA's file exists.
@@ -47,14 +44,10 @@ type Source struct {
 	UseDNS bool
 }
 
-// Connect returns an evaluator of update risks that uses the Prometheus of settings. known contains the names of the operator's own metrics,
-// including those that have no series at the moment.
-func Connect(clk clock.PassiveClock, reader client.Reader, own prometheus.Gatherer, known []string, settings Source) (*risk.Evaluator, error) {
-	server, err := source.NewPrometheus(settings.options(reader, ifPresent))
-	if err != nil {
-		return nil, err
-	}
-	return risk.New(clk, source.OrLocal(server, source.NewLocal(clk, own, known)), risk.Options{}), nil
+// Connect returns the source of the answers. It sends no request. Queries fail with risk.ErrNoPrometheus if the default service does not exist. reader may
+// be nil with UseDNS.
+func (s Source) Connect(reader client.Reader) (*source.Prometheus, error) {
+	return source.NewPrometheus(s.options(reader, ifPresent))
 }
 
 // options returns the client's options. present returns the name of a file if it exists, otherwise "".

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cluster-version/cvo/pkg/update/metrics/local"
 	"github.com/cluster-version/cvo/pkg/update/risk"
 	"github.com/cluster-version/cvo/test/env"
 	"github.com/cluster-version/cvo/test/fixture"
@@ -105,8 +106,9 @@ func TestEvaluatorFallsBackToOwnMetrics(t *testing.T) {
 	server.Answer("cluster_operator_up", 0)
 	server.Answer("up", 1)
 	evaluate := func(source Source) map[string]metav1.Condition {
-		e, err := Connect(clock.RealClock{}, newClient(t), own, []string{"cluster_version"}, source)
+		server, err := source.Connect(newClient(t))
 		require.NoError(t, err)
+		e := risk.New(clock.RealClock{}, local.OrLocal(server, local.New(clock.RealClock{}, own, []string{"cluster_version"})), risk.Options{})
 		var risks []configv1.ConditionalUpdateRisk
 		for _, expression := range []string{"cluster_operator_up", "up", "absent(cluster_version)"} {
 			risks = append(risks, configv1.ConditionalUpdateRisk{Name: expression, MatchingRules: []configv1.ClusterCondition{
@@ -123,6 +125,6 @@ func TestEvaluatorFallsBackToOwnMetrics(t *testing.T) {
 	assert.Equal(t, metav1.ConditionFalse, with["cluster_operator_up"].Status)
 	assert.Equal(t, metav1.ConditionTrue, with["up"].Status)
 
-	_, err := Connect(clock.RealClock{}, client.Reader(nil), own, nil, Source{URL: "prometheus"})
+	_, err := Source{URL: "prometheus"}.Connect(nil)
 	require.Error(t, err)
 }

@@ -181,6 +181,7 @@ func (d *Draft) restrict(policies map[string]*api.NodeRolloutPolicy) {
 	for i, p := range d.drafts {
 		states[i] = p.input.State(p.pool, p.nodes, p.err == nil, d.cluster.Machines, policies[p.Name])
 		states[i].Paused, states[i].Error = p.Paused, p.Error
+		states[i].Health = policy.ReportedHealth(policies[p.Name], p.Target != p.Config)
 	}
 	for i, decision := range policy.Decide(states, d.plan.At) {
 		d.drafts[i].input.Restrict(decision)

@@ -1,5 +1,5 @@
-// Package source answers the queries in the rules of update risks, and reads alerts. It takes the connection to a Prometheus,
-// or the operator's own metrics, which Prometheus's engine evaluates in this process. Package risk decides what the answers mean.
+// Package source answers queries of PromQL, such as those in the rules of update risks, and reads alerts. It takes the connection to a Prometheus.
+// Its callers decide what the answers mean.
 package source
 
 import (
@@ -25,7 +25,8 @@ import (
 // Limits for queries to a Prometheus and its responses. A query that classifies clusters has one result. The number of commas limits the
 // length of lists, because a list of empty values needs many times its size in memory.
 const (
-	maxExpression  = 16 << 10
+	// MaxExpression is the maximum length of a query in bytes.
+	MaxExpression  = 16 << 10
 	maxQueryAnswer = 1 << 20
 	maxAlertAnswer = 4 << 20
 	maxCommas      = 100_000
@@ -73,8 +74,8 @@ func isLoopback(host string) bool {
 
 // Query implements Source.
 func (p *Prometheus) Query(ctx context.Context, expression string) ([]float64, error) {
-	if len(expression) > maxExpression {
-		return nil, fmt.Errorf("the query has %d bytes, but the limit is %d", len(expression), maxExpression)
+	if len(expression) > MaxExpression {
+		return nil, fmt.Errorf("the query has %d bytes, but the limit is %d", len(expression), MaxExpression)
 	}
 	var options []promv1.Option
 	if end, ok := ctx.Deadline(); ok {

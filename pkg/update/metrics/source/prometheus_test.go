@@ -293,31 +293,6 @@ func TestNewPrometheusRejectsInvalidAddresses(t *testing.T) {
 	require.EqualError(t, err, "a token must not be sent to http://user:xxxxx@prometheus without TLS: use https or no token")
 }
 
-// TestOrLocalFallsBackOnlyWithoutAPrometheus checks that the operator's own metrics are used only if there is no Prometheus.
-func TestOrLocalFallsBackOnlyWithoutAPrometheus(t *testing.T) {
-	local := source.NewLocal(clock.RealClock{}, operatorMetrics(t), nil)
-	server := fixture.StartQueryAPI(t)
-	at, err := url.Parse(server.URL())
-	require.NoError(t, err)
-	var where error
-	p := prometheusAt(t, source.PrometheusOptions{URL: server.URL(), Address: func(context.Context) (string, error) { return at.Hostname(), where }})
-	server.AddFault(fixture.Fault{Status: http.StatusInternalServerError})
-	_, err = source.OrLocal(p, local).Query(t.Context(), `cluster_operator_up{name="dns"}`)
-	require.ErrorContains(t, err, "server error: 500")
-	_, err = source.OrLocal(p, local).Alerts(t.Context())
-	require.ErrorContains(t, err, "server error: 500")
-
-	where = risk.ErrNoPrometheus
-	p = prometheusAt(t, source.PrometheusOptions{URL: server.URL(), Address: func(context.Context) (string, error) { return at.Hostname(), where }})
-	values, err := source.OrLocal(p, local).Query(t.Context(), `cluster_operator_up{name="dns"}`)
-	require.NoError(t, err)
-	assert.Equal(t, []float64{1}, values)
-	_, err = source.OrLocal(p, local).Query(t.Context(), "up")
-	require.EqualError(t, err, "without a Prometheus, the operator does not have the metrics up")
-	_, err = source.OrLocal(p, local).Alerts(t.Context())
-	require.NoError(t, err)
-}
-
 // TestRealPrometheusAnswers queries a real server if one is installed.
 func TestRealPrometheusAnswers(t *testing.T) {
 	var address string

@@ -1,7 +1,10 @@
-package source_test
+package local_test
 
 import (
+	"context"
 	"errors"
+	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -11,7 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/utils/clock"
 
+	"github.com/cluster-version/cvo/pkg/update/metrics/local"
 	"github.com/cluster-version/cvo/pkg/update/metrics/source"
+	"github.com/cluster-version/cvo/pkg/update/risk"
+	"github.com/cluster-version/cvo/test/fixture"
 )
 
 func operatorMetrics(t testing.TB) *prometheus.Registry {
@@ -35,7 +41,7 @@ func operatorMetrics(t testing.TB) *prometheus.Registry {
 func TestLocalEvaluatesTheOperatorsOwnMetrics(t *testing.T) {
 	const unknown = "without a Prometheus, the operator does not have the metrics "
 	const past = "the query needs past values, which only a Prometheus has"
-	local := source.NewLocal(clock.RealClock{}, operatorMetrics(t), []string{"cluster_version_risk"})
+	own := local.New(clock.RealClock{}, operatorMetrics(t), []string{"cluster_version_risk"})
 	for _, tc := range []struct {
 		name, query string
 		values      []float64
@@ -72,7 +78,7 @@ func TestLocalEvaluatesTheOperatorsOwnMetrics(t *testing.T) {
 		{"stops reading endless metrics", "vector(" + strings.Repeat("1+", 10_000) + "1)", nil, "the query has 20009 bytes, but the limit is 16384"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			values, err := local.Query(t.Context(), tc.query)
+			values, err := own.Query(t.Context(), tc.query)
 			if tc.err != "" {
 				require.ErrorContains(t, err, tc.err)
 				return
@@ -81,15 +87,42 @@ func TestLocalEvaluatesTheOperatorsOwnMetrics(t *testing.T) {
 			assert.Equal(t, tc.values, values)
 		})
 	}
-	found, err := local.Alerts(t.Context())
+	found, err := own.Alerts(t.Context())
 	require.NoError(t, err)
 	assert.Empty(t, found)
 }
 
 func TestLocalReportsABrokenCollector(t *testing.T) {
 	broken := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) { return nil, errors.New("collector broke") })
-	_, err := source.NewLocal(clock.RealClock{}, broken, nil).Query(t.Context(), "up")
+	_, err := local.New(clock.RealClock{}, broken, nil).Query(t.Context(), "up")
 	require.EqualError(t, err, "gathering the operator's own metrics: collector broke")
+}
+
+// TestOrLocalFallsBackOnlyWithoutAPrometheus checks that the operator's own metrics are used only if there is no Prometheus.
+func TestOrLocalFallsBackOnlyWithoutAPrometheus(t *testing.T) {
+	own := local.New(clock.RealClock{}, operatorMetrics(t), nil)
+	server := fixture.StartQueryAPI(t)
+	at, err := url.Parse(server.URL())
+	require.NoError(t, err)
+	var where error
+	p, err := source.NewPrometheus(source.PrometheusOptions{URL: server.URL(), Address: func(context.Context) (string, error) { return at.Hostname(), where }})
+	require.NoError(t, err)
+	server.AddFault(fixture.Fault{Status: http.StatusInternalServerError})
+	_, err = local.OrLocal(p, own).Query(t.Context(), `cluster_operator_up{name="dns"}`)
+	require.ErrorContains(t, err, "server error: 500")
+	_, err = local.OrLocal(p, own).Alerts(t.Context())
+	require.ErrorContains(t, err, "server error: 500")
+
+	where = risk.ErrNoPrometheus
+	p, err = source.NewPrometheus(source.PrometheusOptions{URL: server.URL(), Address: func(context.Context) (string, error) { return at.Hostname(), where }})
+	require.NoError(t, err)
+	values, err := local.OrLocal(p, own).Query(t.Context(), `cluster_operator_up{name="dns"}`)
+	require.NoError(t, err)
+	assert.Equal(t, []float64{1}, values)
+	_, err = local.OrLocal(p, own).Query(t.Context(), "up")
+	require.EqualError(t, err, "without a Prometheus, the operator does not have the metrics up")
+	_, err = local.OrLocal(p, own).Alerts(t.Context())
+	require.NoError(t, err)
 }
 
 // FuzzLocal evaluates arbitrary queries.
@@ -105,9 +138,9 @@ func FuzzLocal(f *testing.F) {
 	} {
 		f.Add(seed)
 	}
-	local := source.NewLocal(clock.RealClock{}, operatorMetrics(f), []string{"cluster_version_risk"})
+	own := local.New(clock.RealClock{}, operatorMetrics(f), []string{"cluster_version_risk"})
 	f.Fuzz(func(t *testing.T, query string) {
-		values, err := local.Query(t.Context(), query)
+		values, err := own.Query(t.Context(), query)
 		if err != nil {
 			assert.Empty(t, values)
 			assert.Less(t, len(err.Error()), 40<<10)

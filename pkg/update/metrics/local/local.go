@@ -1,4 +1,6 @@
-package source
+// Package local answers the queries in the rules of update risks with the metrics of this process, which Prometheus's own engine evaluates. It takes the
+// metrics. Package source queries a Prometheus instead, without the engine.
+package local
 
 import (
 	"context"
@@ -24,6 +26,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/update/firing"
+	"github.com/cluster-version/cvo/pkg/update/metrics/source"
 	"github.com/cluster-version/cvo/pkg/update/risk"
 )
 
@@ -33,9 +36,9 @@ const maxLocalSamples = 1_000_000
 // evaluationTimeout bounds the local evaluation of an expression.
 const evaluationTimeout = time.Minute
 
-// Local evaluates expressions in this process with Prometheus's own engine and the process's own metrics. It knows only the current sample
+// Source evaluates expressions in this process with Prometheus's own engine and the process's own metrics. It knows only the current sample
 // of each metric, and no metrics of other processes. It returns an error for an expression that needs more.
-type Local struct {
+type Source struct {
 	clock    clock.PassiveClock
 	gatherer prometheus.Gatherer
 	known    map[string]bool
@@ -43,10 +46,10 @@ type Local struct {
 	engine   *promql.Engine
 }
 
-// NewLocal returns a source for the metrics of gatherer. known contains metrics that may have no series, for example because the cluster
+// New returns a source for the metrics of gatherer. known contains metrics that may have no series, for example because the cluster
 // currently has no object of a kind.
-func NewLocal(clk clock.PassiveClock, gatherer prometheus.Gatherer, known []string) *Local {
-	l := &Local{clock: clk, gatherer: gatherer, known: map[string]bool{}, parser: parser.NewParser(parser.Options{})}
+func New(clk clock.PassiveClock, gatherer prometheus.Gatherer, known []string) *Source {
+	l := &Source{clock: clk, gatherer: gatherer, known: map[string]bool{}, parser: parser.NewParser(parser.Options{})}
 	for _, name := range known {
 		l.known[name] = true
 	}
@@ -54,10 +57,10 @@ func NewLocal(clk clock.PassiveClock, gatherer prometheus.Gatherer, known []stri
 	return l
 }
 
-// Query implements Source.
-func (l *Local) Query(ctx context.Context, expression string) ([]float64, error) {
-	if len(expression) > maxExpression {
-		return nil, fmt.Errorf("the query has %d bytes, but the limit is %d", len(expression), maxExpression)
+// Query implements risk.Source.
+func (l *Source) Query(ctx context.Context, expression string) ([]float64, error) {
+	if len(expression) > source.MaxExpression {
+		return nil, fmt.Errorf("the query has %d bytes, but the limit is %d", len(expression), source.MaxExpression)
 	}
 	expr, err := l.parser.ParseExpr(expression)
 	if err != nil {
@@ -77,7 +80,7 @@ func (l *Local) Query(ctx context.Context, expression string) ([]float64, error)
 	return l.evaluate(ctx, present, expression, now)
 }
 
-func (l *Local) evaluate(ctx context.Context, present *metrics, expression string, now time.Time) ([]float64, error) {
+func (l *Source) evaluate(ctx context.Context, present *metrics, expression string, now time.Time) ([]float64, error) {
 	query, err := l.engine.NewInstantQuery(ctx, present, nil, expression, now)
 	if err != nil {
 		return nil, fmt.Errorf("evaluating the query: %w", err)
@@ -100,8 +103,8 @@ func (l *Local) evaluate(ctx context.Context, present *metrics, expression strin
 // singleLine makes the error's text safe for a condition, because it may quote a query.
 func singleLine(err error) error { return api.Reworded(err, firing.Line(err.Error())) }
 
-// Alerts implements Source. Without a Prometheus there are no alerts.
-func (l *Local) Alerts(context.Context) ([]firing.Alert, error) { return nil, nil }
+// Alerts implements risk.Source. Without a Prometheus there are no alerts.
+func (l *Source) Alerts(context.Context) ([]firing.Alert, error) { return nil, nil }
 
 // metrics contains the current samples by name. The engine reads them as a storage.Queryable and its storage.Querier.
 type metrics struct {
@@ -116,7 +119,7 @@ type labeled struct {
 }
 
 // gather reads all metrics of the process.
-func (l *Local) gather(now time.Time) (*metrics, error) {
+func (l *Source) gather(now time.Time) (*metrics, error) {
 	families, err := l.gatherer.Gather()
 	if err != nil {
 		return nil, fmt.Errorf("gathering the operator's own metrics: %w", err)
