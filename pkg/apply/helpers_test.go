@@ -48,7 +48,6 @@ var owner = body.Owner{Name: "version", UID: "5b5c5d5e-0000-4000-8000-0000000000
 type exchange struct {
 	method, path, query string
 	accept, contentType string
-	status              int
 	answerType          string
 	sent, received      int64
 }
@@ -72,7 +71,7 @@ func (r *recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	resp, err := r.next.RoundTrip(req)
 	if err == nil {
-		e.status, e.answerType = resp.StatusCode, resp.Header.Get("Content-Type")
+		e.answerType = resp.Header.Get("Content-Type")
 		resp.Body = &counted{ReadCloser: resp.Body, n: &e.received}
 	}
 	r.mu.Lock()

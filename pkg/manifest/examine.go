@@ -30,10 +30,10 @@ type Examined struct {
 	Lines []int
 }
 
-// Examine reads a file as Parse does, but continues after errors and returns positions. It is for tools that inspect releases. To apply a
+// Examine reads a file as Parse does with the default limits, but continues after errors and returns positions. It is for tools that inspect releases. To apply a
 // release, use Parse.
-func Examine(file string, data []byte, limits Limits) Examined {
-	p := parser{file: path.Base(file), limits: limits.WithDefaults(), seen: map[ID]int{}, strict: true}
+func Examine(file string, data []byte) Examined {
+	p := parser{file: path.Base(file), limits: Limits{}.WithDefaults(), seen: map[ID]int{}, strict: true}
 	p.runlevel, p.component = Place(p.file)
 	if err := checkBytes(data, p.limits); err != nil {
 		return Examined{Errors: []*Error{{File: p.file, Err: err}}}

@@ -46,13 +46,14 @@ func newTemplater(image, profile string, images map[string]string, opts Options)
 	}
 }
 
-// AnyRelease is a pullspec for Render where the release has none yet, or where templates of two releases shall be equal.
+// AnyRelease is the pullspec in the files that Render returns.
 const AnyRelease = "release.invalid/release@sha256:0000000000000000000000000000000000000000000000000000000000000000"
 
-// Render renders a file of the operator's own folder as Load does for a cluster with the given profile. image is the release's pullspec.
-// references maps the names of its images to pullspecs.
-func Render(file string, text []byte, image, profile string, references map[string]string) ([]byte, error) {
-	return newTemplater(image, profile, references, Options{}).execute(path.Base(file), text)
+// Render renders a file of the operator's own folder as Load does for a cluster with the default profile, but with AnyRelease as the
+// release's pullspec: a new release has none yet, and templates of two releases shall be equal. references maps the names of the release's
+// images to pullspecs.
+func Render(file string, text []byte, references map[string]string) ([]byte, error) {
+	return newTemplater(AnyRelease, "", references, Options{}).execute(path.Base(file), text)
 }
 
 // Limits of one template. Real templates have a handful of actions and print one or two names.

@@ -11,15 +11,13 @@ import (
 	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
-	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	"golang.org/x/sync/errgroup"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/kube/serve"
+	"github.com/cluster-version/cvo/pkg/node/cluster"
 	"github.com/cluster-version/cvo/test/endpoint"
 	"github.com/cluster-version/cvo/test/env"
 	"github.com/cluster-version/cvo/test/fixture"
@@ -228,11 +226,9 @@ func (d *demo) startControlPlane(context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	scheme := runtime.NewScheme()
-	for _, install := range []func(*runtime.Scheme) error{configv1.Install, mcfgv1.Install, corev1.AddToScheme} {
-		if err := install(scheme); err != nil {
-			return err
-		}
+	scheme, err := cluster.NewScheme()
+	if err != nil {
+		return err
 	}
 	d.client, err = client.NewWithWatch(d.control.Config("demo"), client.Options{Scheme: scheme})
 	return err

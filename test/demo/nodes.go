@@ -21,7 +21,6 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/kube/telemetry"
-	"github.com/cluster-version/cvo/pkg/node/cluster"
 	"github.com/cluster-version/cvo/pkg/node/daemon"
 	"github.com/cluster-version/cvo/pkg/node/host"
 	"github.com/cluster-version/cvo/pkg/node/machine"
@@ -51,9 +50,8 @@ func (d *demo) pushNodeStage(ctx context.Context) error {
 // hosts plays the machines of the cluster. Each is a folder. As a kubelet would, hosts runs the workloads of the node stage in the release
 // that the cluster has: the built controller, and for each node the code of the daemon.
 type hosts struct {
-	demo   *demo
-	client client.WithWatch
-	names  []string
+	demo  *demo
+	names []string
 	// releases are the releases of the running workloads by name.
 	releases   map[string]string
 	controller *process
@@ -66,14 +64,8 @@ func (d *demo) hostFolder(node string) string { return filepath.Join(d.dir, "hos
 
 // startHosts creates the nodes and starts to play them.
 func (d *demo) startHosts(ctx context.Context) error {
-	scheme, err := cluster.NewScheme()
-	if err != nil {
-		return err
-	}
 	h := &hosts{demo: d, releases: map[string]string{}, daemons: map[string]task{}}
-	if h.client, err = client.NewWithWatch(d.control.Config("demo"), client.Options{Scheme: scheme}); err != nil {
-		return err
-	}
+	var err error
 	if h.log, err = os.OpenFile(d.nodeLog(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
 		return err
 	}
@@ -99,24 +91,23 @@ func (h *hosts) add(ctx context.Context, name, role string) error {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 		corev1.LabelOSStable: "linux", "node-role.kubernetes.io/" + role: "",
 	}}}
-	if err := h.client.Create(ctx, n); err != nil {
+	if err := h.demo.client.Create(ctx, n); err != nil {
 		return err
 	}
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady"}}
 	h.names = append(h.names, name)
-	return h.client.Status().Update(ctx, n)
+	return h.demo.client.Status().Update(ctx, n)
 }
 
 // play follows the cluster until ctx ends.
 func (h *hosts) play(ctx context.Context) error {
 	defer h.stop()
 	for pause(ctx, max(h.demo.options.delay/4, 50*time.Millisecond)) {
-		// What fails, such as a request during the start of the cluster, is tried again.
-		if err := h.runWorkloads(ctx); err != nil && ctx.Err() == nil {
-			fmt.Fprintln(h.log, err)
-		}
-		if err := h.movePods(ctx); err != nil && ctx.Err() == nil {
-			fmt.Fprintln(h.log, err)
+		// The next round repeats what failed.
+		for _, step := range []func(context.Context) error{h.runWorkloads, h.movePods} {
+			if err := step(ctx); err != nil && ctx.Err() == nil {
+				fmt.Fprintln(h.log, err)
+			}
 		}
 	}
 	return nil
@@ -136,7 +127,7 @@ func (h *hosts) stop() {
 // runWorkloads starts and replaces the processes of the node stage as its DaemonSets and its Deployment say.
 func (h *hosts) runWorkloads(ctx context.Context) error {
 	var sets appsv1.DaemonSetList
-	if err := h.client.List(ctx, &sets, client.InNamespace(api.MachineConfigNamespace)); err != nil {
+	if err := h.demo.client.List(ctx, &sets, client.InNamespace(api.MachineConfigNamespace)); err != nil {
 		return err
 	}
 	for _, set := range sets.Items {
@@ -156,7 +147,7 @@ func (h *hosts) runWorkloads(ctx context.Context) error {
 		h.releases[set.Name] = release
 	}
 	var deployments appsv1.DeploymentList
-	if err := h.client.List(ctx, &deployments, client.InNamespace(api.MachineConfigNamespace)); err != nil {
+	if err := h.demo.client.List(ctx, &deployments, client.InNamespace(api.MachineConfigNamespace)); err != nil {
 		return err
 	}
 	for _, d := range deployments.Items {
@@ -199,7 +190,7 @@ func (h *hosts) runDaemon(node, release string) error {
 	if err != nil {
 		return err
 	}
-	d := daemon.New(h.client, at, machine.New(at, machine.Options{}), clock.RealClock{}, node, release)
+	d := daemon.New(h.demo.client, at, machine.New(at, machine.Options{}), clock.RealClock{}, node, release)
 	h.daemons[node] = start(func(ctx context.Context) error {
 		defer at.Close()
 		return d.Run(logr.NewContext(ctx, telemetry.NewLogger(h.log, 0)))
@@ -223,9 +214,12 @@ func (d *demo) deploy(ctx context.Context) error {
 	return d.client.Patch(ctx, &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: api.WorkerPool}}, client.RawPatch(types.MergePatchType, []byte(patch)))
 }
 
+// appLabels are the labels of the application's pods. hosts leaves other pods alone.
+func appLabels() client.MatchingLabels { return client.MatchingLabels{"app": "demo"} }
+
 func pod(name, node string) *corev1.Pod {
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name, Labels: appLabels()},
 		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "app", Image: "registry.example.com/app:1"}}},
 	}
 }
@@ -233,11 +227,11 @@ func pod(name, node string) *corev1.Pod {
 // movePods ends the evicted pods and starts them on other nodes, as kubelets, their controller and the scheduler would.
 func (h *hosts) movePods(ctx context.Context) error {
 	var pods corev1.PodList
-	if err := h.client.List(ctx, &pods, client.InNamespace(metav1.NamespaceDefault)); err != nil {
+	if err := h.demo.client.List(ctx, &pods, client.InNamespace(metav1.NamespaceDefault), appLabels()); err != nil {
 		return err
 	}
 	var nodes corev1.NodeList
-	if err := h.client.List(ctx, &nodes); err != nil {
+	if err := h.demo.client.List(ctx, &nodes); err != nil {
 		return err
 	}
 	load := map[string]int{}
@@ -255,12 +249,12 @@ func (h *hosts) movePods(ctx context.Context) error {
 		if p.DeletionTimestamp == nil {
 			continue
 		}
-		if err := h.client.Delete(ctx, &p, client.GracePeriodSeconds(0)); err != nil {
+		if err := h.demo.client.Delete(ctx, &p, client.GracePeriodSeconds(0)); err != nil {
 			return err
 		}
 		to := slices.MinFunc(h.names, func(a, b string) int { return cost(load, a) - cost(load, b) })
 		load[to]++
-		if err := h.client.Create(ctx, pod(p.Name, to)); err != nil {
+		if err := h.demo.client.Create(ctx, pod(p.Name, to)); err != nil {
 			return err
 		}
 	}

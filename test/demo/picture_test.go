@@ -48,7 +48,7 @@ func picture() story {
 			runlevel(40, component("example-identity", fourth, 13)),
 			runlevel(50, component("example-autoscaler", fifth, 13), component("example-console", min(fifth, 12), 12), component("example-ingress", fifth, 13),
 				component("example-monitoring", fifth, 13), component("example-storage", min(fifth, 12), 12)),
-			runlevel(80, component("example-nodes", min(nodes, 2), 2), component(api.MachineConfigOperator, nodes, 34)),
+			runlevel(80, component(api.MachineConfigOperator, nodes, 36)),
 			runlevel(90, component("cluster-version-operator", 0, 2), component("example-monitoring", 0, 1)))
 		s.progress(p, at(now))
 	}
@@ -58,7 +58,7 @@ func picture() story {
 	levels(14.6, 9, 8, 15, 0, 0, 0)
 	levels(16.6, 9, 8, 15, 13, 0, 0)
 	levels(18.9, 9, 8, 15, 13, 13, 0)
-	levels(21, 9, 8, 15, 13, 13, 33,
+	levels(21, 9, 8, 15, 13, 13, 35,
 		operatorProblem(api.MachineConfigOperator, 80, gate.Waiting, "Cluster operator machine-config is updating versions", at(20.1)))
 	s.pools = []nodes.Pool{
 		{Name: api.ControlPlanePool, State: nodes.PoolUpdating, Total: 3, Done: 2, Nodes: []nodes.Node{{Name: "control-2", Phase: nodes.Applying}}},

@@ -121,12 +121,14 @@ func freeAddress(ctx context.Context) (string, error) {
 	return listener.Addr().String(), nil
 }
 
-// logTail returns the end of the operator's log for errors.
-func (d *demo) logTail() string {
-	data, err := os.ReadFile(d.log())
-	if err != nil {
-		return ""
+// logTails returns the ends of the logs for errors.
+func (d *demo) logTails() string {
+	tails := ""
+	for _, log := range []string{d.nodeLog(), d.log()} {
+		if data, err := os.ReadFile(log); err == nil {
+			lines := strings.Split(strings.TrimSpace(string(data)), "\n")
+			tails += fmt.Sprintf("\nend of %s:\n%s", filepath.Base(log), strings.Join(lines[max(0, len(lines)-15):], "\n"))
+		}
 	}
-	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
-	return "\nend of the version operator's log:\n" + strings.Join(lines[max(0, len(lines)-15):], "\n")
+	return tails
 }

@@ -77,7 +77,7 @@ func (d *demo) present(ctx context.Context, out io.Writer, play func(context.Con
 	case ctx.Err() != nil || err == errInterrupted: //nolint:errorlint // it is never wrapped
 		return errInterrupted
 	case err != nil:
-		return fmt.Errorf("%w%s", err, d.logTail())
+		return fmt.Errorf("%w%s", err, d.logTails())
 	}
 	// Fprint omits colors that out does not support.
 	_, _ = lipgloss.Fprint(out, closing(d.teller.snapshot(), columns(out), d.options.keep))

@@ -101,6 +101,8 @@ type stage struct {
 	tokens map[string]string
 	// stop ends the processes.
 	stop []func()
+	// commands are all started processes.
+	commands []*exec.Cmd
 }
 
 // controllerPod is the name of the controller's pod. It exists only in tests that create it.
@@ -217,7 +219,11 @@ func (s *stage) launch(program string, args ...string) (stop func()) {
 	cmd.Stdout, cmd.Stderr = s.t.Output(), s.t.Output()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	require.NoError(s.t, cmd.Start())
+	s.commands = append(s.commands, cmd)
 	stop = sync.OnceFunc(func() {
+		if cmd.ProcessState != nil {
+			return // kill has ended it
+		}
 		assert.NoError(s.t, cmd.Process.Signal(syscall.SIGTERM), "%v", args)
 		assert.NoError(s.t, cmd.Wait(), "%v", args)
 	})

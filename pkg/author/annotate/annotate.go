@@ -34,7 +34,7 @@ type Result struct {
 // annotations are an alias of another field, or an object that the annotation makes too large.
 func File(name string, data []byte, profile string) (Result, error) {
 	key := api.IncludePrefix + profile
-	before := manifest.Examine(name, data, manifest.Limits{})
+	before := manifest.Examine(name, data)
 	out := Result{Data: data, Manifests: before.Manifests, Invalid: len(before.Errors) > 0}
 	if out.Invalid || profile == "" {
 		return out, nil
@@ -56,7 +56,7 @@ func File(name string, data []byte, profile string) (Result, error) {
 		}
 	}
 	out.Data, out.Lines = text.edited()
-	after := manifest.Examine(name, out.Data, manifest.Limits{})
+	after := manifest.Examine(name, out.Data)
 	if len(after.Errors) > 0 { // such as an object that was just below the size limit
 		return Result{}, fmt.Errorf("with annotation %s, which the file needs: %w", key, after.Errors[0])
 	}

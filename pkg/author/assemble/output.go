@@ -49,11 +49,10 @@ func (r *Result) WriteLayout(dir string) error {
 func (r *Result) WriteFolder(dir string) error {
 	operator := r.operator
 	if r.base != nil && operator == nil {
-		files, err := layer.Files(r.base, payload.OperatorDir)
-		if err != nil {
+		var err error
+		if operator, err = layer.Files(r.base, payload.OperatorDir); err != nil {
 			return fmt.Errorf("reading the base image: %w", err)
 		}
-		operator = files[payload.OperatorDir]
 	}
 	return atomicfile.Appear(dir, func(staged string) error {
 		if err := writeFolders(staged, map[string][]input.File{payload.OperatorDir: operator, payload.ReleaseDir: r.releaseFiles()}); err != nil {

@@ -54,11 +54,10 @@ func (o *Options) pruned() (kept []imagev1.TagReference, left []string, err erro
 		base = o.Platforms[0].Base
 	}
 	if base != nil {
-		folders, err := layer.Files(base, payload.OperatorDir)
-		if err != nil {
+		var err error
+		if files, err = layer.Files(base, payload.OperatorDir); err != nil {
 			return nil, nil, fmt.Errorf("reading the base image: %w", err)
 		}
-		files = folders[payload.OperatorDir]
 	}
 	include := slices.Clone(o.Include)
 	for _, c := range o.Components {

@@ -20,11 +20,10 @@ var operatorRole = manifest.ID{Group: "rbac.authorization.k8s.io", Kind: "Cluste
 func (o *Options) role(p plan) ([]input.File, error) {
 	operator := p.operator
 	if base := o.base(); base != nil {
-		files, err := layer.Files(base, payload.OperatorDir)
-		if err != nil {
+		var err error
+		if operator, err = layer.Files(base, payload.OperatorDir); err != nil {
 			return nil, fmt.Errorf("reading the base image: %w", err)
 		}
-		operator = files[payload.OperatorDir]
 	}
 	manifests, brought, err := o.operatorManifests(operator)
 	if err != nil || !brought {

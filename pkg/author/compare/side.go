@@ -105,7 +105,7 @@ func (s *side) readFile(name string) ([]*manifest.Manifest, error) {
 		return nil, err
 	}
 	if path.Dir(name) == payload.OperatorDir && bytes.Contains(data, []byte("{{")) {
-		if data, err = payload.Render(path.Base(name), data, payload.AnyRelease, "", payload.ImageReferences(s.references)); err != nil {
+		if data, err = payload.Render(path.Base(name), data, payload.ImageReferences(s.references)); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}

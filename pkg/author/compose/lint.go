@@ -93,11 +93,11 @@ func (in *Inputs) baseObjects() ([]source.File, error) {
 	}
 	var files []source.File
 	for _, f := range set {
-		text, err := payload.Render(f.Name, f.Data, payload.AnyRelease, "", nil)
+		text, err := payload.Render(f.Name, f.Data, nil)
 		if err != nil {
 			return nil, fmt.Errorf("rendering %s: %w", f.Name, err)
 		}
-		if slices.ContainsFunc(manifest.Examine(f.Name, text, manifest.Limits{}).Manifests, isReferredTo) {
+		if slices.ContainsFunc(manifest.Examine(f.Name, text).Manifests, isReferredTo) {
 			files = append(files, source.File{Name: payload.OperatorDir + "/" + f.Name, Data: f.Data})
 		}
 	}

@@ -141,7 +141,7 @@ func (in *Inputs) checkRelease(profile string) error {
 			if !manifest.IsFile(f.Name) {
 				continue
 			}
-			examined := manifest.Examine(f.Name, f.Data, manifest.Limits{})
+			examined := manifest.Examine(f.Name, f.Data)
 			if len(examined.Errors) > 0 || slices.ContainsFunc(examined.Manifests, named(in.Folders.Profile)) { // assembling the release reports invalid files
 				return nil
 			}

@@ -280,7 +280,7 @@ func TestExtractMatchesRealReleases(t *testing.T) {
 				files := tree(t, dir)
 				assert.Greater(t, len(files), 3)
 				for name, text := range files {
-					for _, m := range manifest.Examine(name, []byte(text), manifest.Limits{}).Manifests {
+					for _, m := range manifest.Examine(name, []byte(text)).Manifests {
 						kind, _, _ := unstructured.NestedString(m.Object.Object, "spec", "providerSpec", "kind")
 						assert.Equal(t, provider, kind, name)
 					}

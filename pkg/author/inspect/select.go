@@ -44,7 +44,7 @@ func (s Selection) choose(name string, data []byte) (wanted []byte, leftOut []Le
 		}
 		return nil, nil, nil
 	}
-	examined := manifest.Examine(base, data, manifest.Limits{})
+	examined := manifest.Examine(base, data)
 	if len(examined.Errors) > 0 {
 		errs := make([]error, len(examined.Errors))
 		for n, e := range examined.Errors {

@@ -70,7 +70,7 @@ func (p *Display) render(now time.Time, width, height int) []string {
 	colors := terminal.NewPalette(p.picture.view)
 	barWidth := min(24, max(6, width/4))
 	head := colors.Strong(p.what)
-	total := p.bytes()
+	total := p.announced
 	if total > 0 {
 		head += fmt.Sprintf("  %s %3d%%", bar(p.picture.view, colors, barWidth, p.moved, total), percent64(p.moved, total))
 	}
@@ -103,7 +103,7 @@ func (p *Display) figures(now time.Time) []string {
 	if p.expectedItems > 0 {
 		out = append(out, fmt.Sprintf("%d/%d", p.endedItems, p.expectedItems))
 	}
-	if total := p.bytes(); total > 0 {
+	if total := p.announced; total > 0 {
 		out = append(out, byteProgress(p.moved, total))
 		if rate := p.rate(now); rate >= 1 {
 			out = append(out, terminal.Bytes(int64(rate))+"/s")

@@ -94,9 +94,8 @@ type Display struct {
 	items map[string]*tracked
 	// running are the unfinished items, oldest first.
 	running []*tracked
-	// expectedItems and expectedBytes are the total amount of work from the last call of Expect.
+	// expectedItems is the number of items from the last call of Expect.
 	expectedItems int
-	expectedBytes int64
 	endedItems    int
 	// moved is the number of finished bytes, announced the total of all items so far.
 	moved, announced int64
@@ -123,11 +122,11 @@ type partialLine struct {
 	text []byte
 }
 
-// Expect sets the total amount of work. Call it again when the total grows.
-func (p *Display) Expect(items int, bytes int64) {
+// Expect sets the number of items. Call it again when the number grows.
+func (p *Display) Expect(items int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.expectedItems, p.expectedBytes, p.dirty = items, bytes, true
+	p.expectedItems, p.dirty = items, true
 }
 
 // Report records an event.
@@ -240,13 +239,10 @@ func (p *Display) rate(now time.Time) float64 {
 	return float64(p.moved-from.moved) / seconds
 }
 
-// bytes returns the total number of bytes.
-func (p *Display) bytes() int64 { return max(p.expectedBytes, p.announced) }
-
 // remaining returns the remaining time at the current rate; ok is false if it is unknown.
 func (p *Display) remaining(now time.Time) (left time.Duration, ok bool) {
 	rate := p.rate(now)
-	rest := p.bytes() - p.moved
+	rest := p.announced - p.moved
 	if rate < 1 || rest <= 0 || now.Sub(p.began) < time.Second {
 		return 0, false
 	}

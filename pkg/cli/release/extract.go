@@ -184,7 +184,7 @@ func (o *extractOptions) run(ctx context.Context, streams command.Streams) error
 	defer p.Close()
 	streams = p.Streams()
 	o.read.Registry.Layers = func(l image.Progress) {
-		p.Expect(l.Layers, 0)
+		p.Expect(l.Layers)
 		p.Report(progress.Event{Item: fmt.Sprintf("layer %d", l.Index), Done: l.Bytes, Total: l.Total, Ended: l.Bytes == l.Total, Silent: true})
 	}
 	r, images, err := o.read.Open(ctx, streams, o.ref)

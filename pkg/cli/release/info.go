@@ -228,7 +228,7 @@ func (o *infoOptions) run(ctx context.Context, streams command.Streams) error {
 func (o *infoOptions) readImages(ctx context.Context, streams command.Streams, info *inspect.Info, images *image.Reader) error {
 	p := o.progress.Start(ctx, streams, "reading images of "+info.Metadata.Version)
 	defer p.Close()
-	p.Expect(len(info.References.Spec.Tags), 0)
+	p.Expect(len(info.References.Spec.Tags))
 	read := info.ReadImages
 	if o.verify {
 		read = info.VerifyImages

@@ -32,9 +32,8 @@ import (
 // orphanCluster is a cluster with releases that one test creates.
 type orphanCluster struct {
 	*testing.T
-	config  *rest.Config
-	clients *kubernetes.Clientset
-	inv     inventory.Inventory
+	config *rest.Config
+	inv    inventory.Inventory
 }
 
 // applied applies a manifest as the owner's operator does.
@@ -78,7 +77,7 @@ func TestStatusListsOrphans(t *testing.T) {
 	e := env.New(t, env.Options{Audit: env.AuditNone})
 	clients, err := kubernetes.NewForConfig(e.Config("tests"))
 	require.NoError(t, err)
-	o := &orphanCluster{T: t, config: e.Config("orphans"), clients: clients}
+	o := &orphanCluster{T: t, config: e.Config("orphans")}
 
 	out, warnings := o.print(o.config, "")
 	assert.Equal(t, "no release: no orphans\n", out)

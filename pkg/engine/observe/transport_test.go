@@ -9,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/rest"
@@ -32,7 +31,6 @@ type line struct {
 }
 
 type request struct {
-	at          time.Time
 	path, query string
 	list        bool
 	initial     bool // requests the initial state
@@ -64,7 +62,7 @@ func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
 	r.URL.Scheme, r.URL.Host = "https", strings.TrimSuffix(strings.TrimPrefix(l.host, "http://"), "/")
 	n := len(l.requests)
 	l.requests = append(l.requests, request{
-		at: time.Now(), path: r.URL.Path, query: r.URL.RawQuery,
+		path: r.URL.Path, query: r.URL.RawQuery,
 		list: r.URL.Query().Get("watch") == "", initial: r.URL.Query().Get("sendInitialEvents") == "true",
 	})
 	l.mu.Unlock()

@@ -30,7 +30,7 @@ func checkForeign(f File) error {
 	if !manifest.IsFile(f.Name) || !values && !template {
 		return nil
 	}
-	examined := manifest.Examine(f.Name, f.Data, manifest.Limits{})
+	examined := manifest.Examine(f.Name, f.Data)
 	switch {
 	case len(examined.Errors) == 0:
 		for _, m := range examined.Manifests {

@@ -7,8 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"path"
-	"slices"
-	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
@@ -20,31 +18,26 @@ import (
 // maxImageFiles is the maximum number of files that Files reads.
 const maxImageFiles = 10_000
 
-// Files returns, by folder, the regular files at the top of folders in an image, with all layers applied.
-func Files(img v1.Image, folders ...string) (map[string][]input.File, error) {
-	files := map[string][]input.File{}
-	read := 0
-	err := layer.WalkImage(img, func(f layer.File) error {
-		folder := path.Dir(f.Name)
-		if !slices.Contains(folders, folder) {
+// Files returns the regular files at the top of a folder in an image, with all layers applied.
+func Files(img v1.Image, folder string) (files []input.File, err error) {
+	err = layer.WalkImage(img, func(f layer.File) error {
+		if path.Dir(f.Name) != folder {
 			return nil
 		}
-		if read++; read > maxImageFiles {
-			return fmt.Errorf("the image has more than %d files in %s", maxImageFiles, strings.Join(folders, " and "))
+		if len(files) == maxImageFiles {
+			return fmt.Errorf("the image has more than %d files in %s", maxImageFiles, folder)
 		}
 		data, err := io.ReadAll(f.Content)
 		if err != nil {
 			return fmt.Errorf("reading %s: %w", f.Name, err)
 		}
-		files[folder] = append(files[folder], input.File{Name: path.Base(f.Name), Data: data, ModTime: f.ModTime})
+		files = append(files, input.File{Name: path.Base(f.Name), Data: data, ModTime: f.ModTime})
 		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("reading the layers: %w", err)
 	}
-	for _, folder := range folders {
-		input.SortFiles(files[folder])
-	}
+	input.SortFiles(files)
 	return files, nil
 }
 

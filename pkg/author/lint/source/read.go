@@ -132,7 +132,7 @@ func (r *Release) read(f *Parsed) {
 		return
 	}
 	f.Readable = true
-	f.parsed = manifest.Examine(f.base(), f.Text, manifest.Limits{})
+	f.parsed = manifest.Examine(f.base(), f.Text)
 	f.checkParsed()
 	for _, m := range f.parsed.Manifests {
 		f.Objects = append(f.Objects, &Object{Manifest: m, In: f, reach: inclusion.ReachOf(m)})
@@ -205,7 +205,7 @@ func (r *Release) render(f *Parsed) bool {
 	if path.Dir(f.Name) != payload.OperatorDir || !bytes.Contains(f.Text, []byte("{{")) {
 		return true
 	}
-	text, err := payload.Render(f.base(), f.Text, payload.AnyRelease, "", r.References.Images)
+	text, err := payload.Render(f.base(), f.Text, r.References.Images)
 	if err != nil {
 		f.Found.File("template", f.Name, templateLine(err), "%v", err)
 		return false

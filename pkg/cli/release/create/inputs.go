@@ -208,7 +208,7 @@ func (o *options) clusterStream(ctx context.Context) (*imagev1.ImageStream, erro
 func (o *options) reading(ctx context.Context, streams command.Streams, count int) (loading, loaded func(imagev1.TagReference), done func()) {
 	p := o.progress.Start(ctx, streams, "reading component images")
 	streams = p.Streams()
-	p.Expect(count, 0)
+	p.Expect(count)
 	loading = func(tag imagev1.TagReference) {
 		p.Report(progress.Event{Item: tag.Name})
 		if _, ok := o.overrides[tag.Name]; ok {

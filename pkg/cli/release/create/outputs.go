@@ -72,7 +72,7 @@ func (o *options) copyImages(ctx context.Context, streams command.Streams, list 
 	if err != nil {
 		return err
 	}
-	p.Expect(len(list), 0)
+	p.Expect(len(list))
 	_, err = plan.Copy(ctx)
 	return errors.Join(err, destination.Close())
 }

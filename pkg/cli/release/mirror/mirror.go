@@ -378,7 +378,7 @@ func (m *mirroring) copy(ctx context.Context) (err error) {
 		return fmt.Errorf("planning: %w", err)
 	}
 	_, m.result.Size.Blobs, m.result.Size.Bytes = plan.Size()
-	progress.Expect(len(m.list), 0)
+	progress.Expect(len(m.list))
 	if m.dryRun {
 		return nil
 	}
