@@ -303,7 +303,7 @@ func TestMakeRunsOneRingAtATime(t *testing.T) {
 	defer lock.Close()
 	require.NoError(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_EX))
 	for _, ring := range []string{"test", "race", "outer", "interop", "integration", "compat", "e2e", "property", "test-all"} {
-		output, err := runMake(t, results, "LOCK_WAIT=0", "GOTESTSUM=echo started", "PKG=./hack", "-o", "helm", "-o", "peers", "-o", "kube-compat", ring).CombinedOutput()
+		output, err := runMake(t, results, "LOCK_WAIT=0", "GOTESTSUM=echo started", "PKG=./hack", "-o", "helm", "-o", "peers", "-o", "kube-compat", "-o", "node-tools", ring).CombinedOutput()
 		require.ErrorAs(t, err, new(*exec.ExitError), "%s: %s", ring, output)
 		assert.Contains(t, string(output), "other tests run in this clone", ring)
 		assert.NotContains(t, string(output), "started", ring)

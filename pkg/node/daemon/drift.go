@@ -110,7 +110,7 @@ func (d *Daemon) restoresItself(ctx context.Context, n *corev1.Node, s host.Stat
 	}
 	decision, err := d.disruption(ctx, host.Without(content, d.drift.found), content)
 	if _, isObstacle := errors.AsType[obstacle](err); isObstacle {
-		return false, nil //nolint:nilerr // the Node is degraded anyway
+		return false, nil // the Node is degraded anyway
 	}
 	isReboot := func(a disruption.Action) bool { return a.Type == operatorv1.RebootStatusAction }
 	return err == nil && !slices.ContainsFunc(decision.Actions, isReboot), err

@@ -3,6 +3,7 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -165,11 +166,9 @@ func (r *Remote) Confirm(ctx context.Context, name string) error {
 func (r *Remote) Result(name string) error {
 	var last result
 	var request Request
-	if r.host.ReadRecord(resultRecord, &last) != nil || json.Unmarshal([]byte(last.Request), &request) != nil {
-		return nil
-	}
-	if last.Error == "" || request.Verb != VerbApply || request.Config != name {
-		return nil
+	err := cmp.Or(r.host.ReadRecord(resultRecord, &last), json.Unmarshal([]byte(last.Request), &request))
+	if err != nil || last.Error == "" || request.Verb != VerbApply || request.Config != name {
+		return nil //nolint:nilerr // the result is not known
 	}
 	return remoteError{last}
 }
