@@ -123,12 +123,12 @@ func freeAddress(ctx context.Context) (string, error) {
 
 // logTails returns the ends of the logs for errors.
 func (d *demo) logTails() string {
-	tails := ""
+	var tails strings.Builder
 	for _, log := range []string{d.nodeLog(), d.log()} {
 		if data, err := os.ReadFile(log); err == nil {
 			lines := strings.Split(strings.TrimSpace(string(data)), "\n")
-			tails += fmt.Sprintf("\nend of %s:\n%s", filepath.Base(log), strings.Join(lines[max(0, len(lines)-15):], "\n"))
+			fmt.Fprintf(&tails, "\nend of %s:\n%s", filepath.Base(log), strings.Join(lines[max(0, len(lines)-15):], "\n"))
 		}
 	}
-	return tails
+	return tails.String()
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/utils/ptr"
 )
 
 func TestConfigOperatorIsOpenShiftsOrTheNodeStage(t *testing.T) {
@@ -21,8 +20,8 @@ func TestConfigOperatorIsOpenShiftsOrTheNodeStage(t *testing.T) {
 		deployments []appsv1.Deployment
 		want        *string
 	}{
-		{"OpenShift", []appsv1.Deployment{controller, operator}, ptr.To("image of machine-config-operator")},
-		{"the node stage", []appsv1.Deployment{controller}, ptr.To("image of machine-config-controller")},
+		{"OpenShift", []appsv1.Deployment{controller, operator}, new("image of machine-config-operator")},
+		{"the node stage", []appsv1.Deployment{controller}, new("image of machine-config-controller")},
 		{"neither", []appsv1.Deployment{deployment("other")}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) { assert.Equal(t, tt.want, configOperatorImage(tt.deployments)) })
