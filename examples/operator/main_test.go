@@ -257,11 +257,11 @@ func TestPlatformRunsWithItsPermissions(t *testing.T) {
 			staying = append(staying, name)
 		}
 	}
-	assert.Len(t, staying, 16)
+	assert.Len(t, staying, 14)
 	p.start(staying...)
 	operators := &configv1.ClusterOperatorList{}
 	require.NoError(t, p.client.List(t.Context(), operators))
-	require.Len(t, operators.Items, 10)
+	require.Len(t, operators.Items, 9)
 	p.awaitOperator(t, "example-dns", "to wait for its operand", hasCondition("Progressing=True", "RollingOut"))
 	p.rollOut()
 	for _, co := range operators.Items {
