@@ -67,14 +67,14 @@ func bare(ctx context.Context, args []string) error {
 		return err
 	}
 	report, err := run(ctx, o, os.Stderr)
-	if err != nil {
+	if report == nil || err != nil && len(report.Measurements) == 0 {
 		return err
 	}
 	write := report.writeText
 	if o.output == "json" {
 		write = report.writeJSON
 	}
-	return errors.Join(write(os.Stdout), report.err())
+	return errors.Join(write(os.Stdout), report.err(), err)
 }
 
 func parseFlags(args []string) (options, error) {
@@ -118,6 +118,7 @@ type bench struct {
 	progress io.Writer
 }
 
+// run measures all clusters. After an error, the report has those that are complete.
 func run(ctx context.Context, o options, progress io.Writer) (report *Report, err error) {
 	dir, err := os.MkdirTemp("", "cvo-nodebench-")
 	if err != nil {
@@ -153,11 +154,10 @@ func run(ctx context.Context, o options, progress io.Writer) (report *Report, er
 		folder := strconv.Itoa(nodes)
 		m, err := b.measure(ctx, nodes, filepath.Join(dir, folder), filepath.Join(hosts, folder))
 		if err != nil {
-			return nil, fmt.Errorf("%d nodes: %w", nodes, err)
+			return report, fmt.Errorf("%d nodes: %w", nodes, err)
 		}
-		report.Measurements = append(report.Measurements, m)
+		report.add(m)
 	}
-	report.miss()
 	return report, nil
 }
 

@@ -118,13 +118,12 @@ func sum(counts map[string]int) (n int) {
 // isMissed reports whether a figure misses its budget.
 func (f figure) isMissed(m Measurement) bool { return f.most != noBudget && f.value(m) > f.most }
 
-// miss sets Missed.
-func (r *Report) miss() {
-	for _, m := range r.Measurements {
-		for _, f := range figures() {
-			if f.isMissed(m) {
-				r.Missed = append(r.Missed, fmt.Sprintf("%d nodes: %s: "+f.format+" instead of "+f.format, m.Nodes, strings.TrimSpace(f.name), f.value(m), f.most))
-			}
+// add adds a measurement and the figures that miss their budgets.
+func (r *Report) add(m Measurement) {
+	r.Measurements = append(r.Measurements, m)
+	for _, f := range figures() {
+		if f.isMissed(m) {
+			r.Missed = append(r.Missed, fmt.Sprintf("%d nodes: %s: "+f.format+" instead of "+f.format, m.Nodes, strings.TrimSpace(f.name), f.value(m), f.most))
 		}
 	}
 }
