@@ -8,10 +8,9 @@ SHELL := bash
 .NOTPARALLEL:
 MAKEFLAGS += --no-builtin-rules
 
-# Everything is compiled one way, so that each dependency is compiled once, also for clones in other folders. Only `make race`
-# needs cgo. An exported value hides what `go env -w` has set, so it is included.
+# Everything is compiled without cgo and with -trimpath, so that clones share what is in Go's cache. Only `make race` needs cgo. GOFLAGS keeps
+# what the user has set, except -short, which would skip most tests.
 export CGO_ENABLED := 0
-# Of these values, -short would skip most tests.
 export GOFLAGS := $(strip $(filter-out -short -short=%,$(shell go env GOFLAGS)) -trimpath)
 
 # VERSION is stamped into bin/cvo: a tag, or a tag with the commits since, or the commit.
@@ -118,8 +117,8 @@ generate: ## Regenerate all generated files
 
 ##@ Test
 
-# Packages that `make test` leaves to `make outer`, `interop` and `e2e`. They take minutes, or build programs, which Go's test cache
-# does not track, so they run with -count 1.
+# Packages that test whole programs. They take minutes. `make test` runs test/docs without WALKS and MAIN_PATHS of test/integration; `make
+# outer`, `interop` and `e2e` run all. They run with -count 1, because Go's test cache does not track the programs that they build.
 WHOLE := chart|demo|docs|e2e|env|image|integration|interop|nodebench|property
 LIST := go list ./... | grep -vE '/test/($(WHOLE))$$'
 PACKAGES = $$($(LIST))
@@ -154,11 +153,9 @@ packages:
 
 # -short skips every test of some packages.
 .PHONY: check
-check: packages commands crds golangci-lint ## Check the format, vet, and run the tests that need no control plane, for each edit (PKG=)
-	@packages="$(or $(PKG),$(PACKAGES))"; files=.; echo 'checking the format, then go vet, then the tests'; \
-	  $(if $(PKG),folders=$$(go list -f '{{.Dir}}' $(PKG)); mapfile -t files < <(tr '\n' '\0' <<<"$$folders" | xargs -0 -I{} find {} -maxdepth 1 -name '*.go');) \
-	  $(GOLANGCI_LINT) fmt --diff "$${files[@]}" || { echo 'run make format' >&2; exit 1; }; \
-	  go vet $(or $(PKG),./...); \
+check: packages commands crds verify-format ## Check the format, vet, and run the tests that need no control plane, for each edit (PKG=)
+	go vet $(or $(PKG),./...)
+	@packages="$(or $(PKG),$(PACKAGES))"; \
 	  $(GOTESTSUM) --format standard-quiet --hide-summary skipped --jsonfile .cache/check.json --post-run-command 'hack/ran.sh --skipped .cache/check.json' -- -short -vet=off $$packages $(TESTFLAGS)
 
 # Without jq, the lists of the slowest and of the failed tests are missing, and tests of the documentation and of scripts fail.
@@ -221,7 +218,7 @@ interop: commands peers ## Exchange images and signatures with cosign, crane, sk
 integration: commands crds kube-tools ## Run only the tests of the built operator as a process against a real kube-apiserver
 	@$(lock); $(call gotest,integration,,tested) -timeout 30m -count 1 ./test/integration $(TESTFLAGS)
 
-# An older API server with the same etcd. The second run lists before it watches, as clients of such clusters do. The gates are fields of
+# An older API server with the same etcd. Without watch lists, clients list before they watch. The gates are fields of
 # pods that the tests set and that this version serves on request only.
 COMPAT := $(CURDIR)/bin/kube-compat
 COMPAT_ENV := CVO_KUBE_BIN="$(COMPAT)" CVO_KUBE_FEATURE_GATES=ImageVolume=true,HostnameOverride=true,EnvFiles=true,ContainerRestartRules=true
@@ -233,9 +230,10 @@ kube-compat: kube-tools
 
 .PHONY: compat
 compat: commands crds kube-compat ## Run the tests of applying, property and integration against kube-apiserver 1.34, with watch lists on and off
-	@$(lock); $(COMPAT_ENV) $(call gotest,compat,,tested) -timeout 60m -count 1 ./pkg/apply/... ./test/property ./test/integration $(TESTFLAGS)
-	@$(lock); KUBE_FEATURE_WatchListClient=false $(COMPAT_ENV) \
-	  $(call gotest,compat-list,,tested) -timeout 60m -count 1 ./pkg/apply/... ./test/property ./test/integration $(TESTFLAGS)
+	@$(lock); failed=0; for lists in true false; do \
+	  KUBE_FEATURE_WatchListClient=$$lists $(COMPAT_ENV) \
+	    $(call gotest,compat-$$lists,,tested) -timeout 60m -count 1 ./pkg/apply/... ./test/property ./test/integration $(TESTFLAGS) || failed=1; \
+	done; exit $$failed
 
 .PHONY: e2e
 e2e: commands crds ## Run the tests on a real cluster, made by kind in Docker (KIND_NODE_IMAGE, CVO_E2E_KEEP=1: docs/dev/e2e.md)

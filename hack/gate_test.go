@@ -73,24 +73,35 @@ func TestRunNamesWhatFailed(t *testing.T) {
 		code                  int
 		last                  string // part of the last line
 		tries                 int    // of a download
+		made                  string // the targets of make
 	}{
-		{"passed", "make", "", "", 0, "=== all done after ", 0},
-		{"an older API server", "make", `[ "$*" = compat ]`, "--compat", 0, "=== all done after ", 0},
-		{"failed", "make", `[ "$1" != test ]`, "", 1, "=== make test: FAILED after ", 0},
-		{"without the network", "go", `case "$*" in *download*) echo try >>tries; exit 1 ;; esac`, "", 1, outside, 6},
-		{"without the network of one module", "go", `case "$*" in *helm*tidy*) echo try >>tries; echo "dial tcp" >&2; exit 1 ;; esac`, "", 1, "reads in test/helm; no test ran", 6},
-		{"the network comes back", "go", `case "$*" in *download*) echo try >>tries; [ "$(wc -l <tries)" -gt 2 ] ;; esac`, "", 0, "=== all done after ", 5},
-		{"a Go that is too old", "go", `case "$*" in "env GOTOOLCHAIN") echo local ;; *list*) exit 1 ;; esac`, "", 1, "=== prepare: FAILED after ", 0},
-		{"an error in go.mod", "go", `case "$*" in *edit*) exit 4 ;; esac`, "", 4, "=== prepare: FAILED after ", 0},
+		{"passed", "make", "", "", 0, "=== all done after ", 0, "verify test"},
+		{"all rings", "make", "", "--all", 0, "=== all done after ", 0, "verify test-all"},
+		{"an older API server", "make", "", "--compat", 0, "=== all done after ", 0, "compat"},
+		{"failed", "make", `[ "$1" != test ]`, "", 1, "=== make test: FAILED after ", 0, "verify test"},
+		{"without the network", "go", `case "$*" in *download*) echo try >>tries; exit 1 ;; esac`, "", 1, outside, 6, ""},
+		{"without the network of one module", "go", `case "$*" in *helm*tidy*) echo try >>tries; echo "dial tcp" >&2; exit 1 ;; esac`, "", 1, "reads in test/helm; no test ran", 6, ""},
+		{"the network comes back", "go", `case "$*" in *download*) echo try >>tries; [ "$(wc -l <tries)" -gt 2 ] ;; esac`, "", 0, "=== all done after ", 5, "verify test"},
+		{"a Go that is too old", "go", `case "$*" in "env GOTOOLCHAIN") echo local ;; *list*) exit 1 ;; esac`, "", 1, "=== prepare: FAILED after ", 0, ""},
+		{"an error in go.mod", "go", `case "$*" in *edit*) exit 4 ;; esac`, "", 4, "=== prepare: FAILED after ", 0, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			run := withFakes(t, ".ci/run", map[string]string{"go": "", "make": "", "git": "echo test/helm/go.mod", "jq": "", "prometheus": "", "promtool": "", "sleep": "", tt.program: tt.script}, tt.flag)
+			programs := map[string]string{"git": "echo test/helm/go.mod", tt.program: tt.script}
+			for _, name := range []string{"go", "make", "jq", "flock", "prometheus", "promtool", "sleep", "docker", "dockerd", "debootstrap", "gcc"} {
+				programs[name] += ""
+			}
+			programs["make"] = `echo "$*" >>made; ` + programs["make"]
+			run := withFakes(t, ".ci/run", programs, tt.flag)
+			require.NoError(t, os.MkdirAll(filepath.Join(run.Dir, "test/e2e/quirks"), 0o755))
+			require.NoError(t, os.WriteFile(filepath.Join(run.Dir, "test/e2e/quirks/dockerd.sh"), []byte("#!/bin/sh\nfalse\n"), 0o755))
 			output, _ := run.CombinedOutput() // its exit code is compared below
 			assert.Equal(t, tt.code, run.ProcessState.ExitCode(), "%s", output)
 			lines := strings.Split(strings.TrimSpace(string(output)), "\n")
 			assert.Contains(t, lines[len(lines)-1], tt.last)
 			tries, _ := os.ReadFile(filepath.Join(run.Dir, "tries")) // missing if there were none
 			assert.Equal(t, tt.tries, bytes.Count(tries, []byte("try")))
+			made, _ := os.ReadFile(filepath.Join(run.Dir, "made")) // missing if there were none
+			assert.Equal(t, tt.made, strings.Join(strings.Fields(string(made)), " "))
 		})
 	}
 }
@@ -104,6 +115,7 @@ func TestFlakesStopsIfNoTestRan(t *testing.T) {
 		{fmt.Sprintf(results, `{"Action":"pass","Package":"p"}`) + "echo no test ran; exit 2", "no test ran", 2},
 		{"echo 'p: directory not found'; exit 2", "p: directory not found", 2},
 		{fmt.Sprintf(results, `{"Action":"fail","Package":"p","Test":"TestA"}`) + "exit 2", "1 p TestA", 1},
+		{fmt.Sprintf(results, `{"Action":"fail","Package":"p","Test":"TestA"}`+"\n"+`{"Action":"pass","Package":"p"}`) + "exit 2", "1 p TestA", 1}, // hidden
 		{fmt.Sprintf(results, `{"Action":"pass","Package":"p","Test":"TestA"}`), "nothing failed; runs: 1", 0},
 	} {
 		run := withFakes(t, "hack/flakes.sh", map[string]string{
@@ -230,7 +242,21 @@ func TestScriptsAndWorkflowsParse(t *testing.T) {
 		return nil
 	}))
 	assert.Greater(t, scripts, 10)
-	assert.Equal(t, 2, workflows)
+	assert.Positive(t, workflows)
+}
+
+// TestWorkflowsRunTheGate checks what is run for each change, and each night.
+func TestWorkflowsRunTheGate(t *testing.T) {
+	for name, wants := range map[string][]string{
+		"gate": {"  push:\n    branches: [main]\n", "  pull_request:\n", " .ci/run\n"},
+		"all":  {"  schedule:\n", "mode: [--all, --compat]\n", " .ci/run ${{ matrix.mode }}\n"},
+	} {
+		text, err := os.ReadFile("../.github/workflows/" + name + ".yaml")
+		require.NoError(t, err)
+		for _, want := range wants {
+			assert.Contains(t, string(text), want, name)
+		}
+	}
 }
 
 // withFakes returns a command that runs a script of this repository in a folder of its own, with shell scripts in place of programs.
@@ -329,6 +355,26 @@ func TestMakeSettings(t *testing.T) {
 	output, err := run.CombinedOutput()
 	require.NoError(t, err, "%s", output)
 	assert.Equal(t, "slow: -mod=readonly -trimpath\nfast\n", string(output))
+}
+
+// TestTargetsRunTheirParts compares what make would run with the promises of docs/dev/testing.md.
+func TestTargetsRunTheirParts(t *testing.T) {
+	for target, wants := range map[string][]string{
+		"verify":   {"hack/verify-generated.sh", "golangci-lint fmt --diff", "golangci-lint run ./...", "go mod tidy -diff", "hack/verify-docs.sh", "hack/verify-words.sh"},
+		"check":    {"golangci-lint fmt --diff", "go vet ./...", "-- -short "},
+		"test":     {"results/packages.json", "results/uncached.json", "results/paths.json", "hack/slowest.sh"},
+		"test-all": {"for ring in test race outer interop e2e;", "|| { result=failed failed=1; }", "the rings:"},
+		"race":     {" -race ", "./pkg/engine/rollout "},
+		"outer":    {" ./test/integration ./test/image ./test/..."},
+		"interop":  {" ./test/interop"},
+		"e2e":      {"CVO_E2E=1 ", " ./test/e2e"},
+	} {
+		output, err := runMake(t, "results", "--dry-run", target).CombinedOutput()
+		require.NoError(t, err, "%s", output)
+		for _, want := range wants {
+			assert.Contains(t, string(output), want, target)
+		}
+	}
 }
 
 func TestVerifyDocsFindsBrokenLinks(t *testing.T) {

@@ -104,8 +104,7 @@ func parse(listing io.Reader) ([]pkg, error) {
 	}
 }
 
-// check returns an error that names each import of an enclosing folder, and each pair of folders that import each
-// other, sorted.
+// check returns an error that names each import of an enclosing folder, and the first cycle of folders that import each other.
 func check(packages []pkg) error {
 	var errs []error
 	for _, p := range packages {
@@ -115,17 +114,46 @@ func check(packages []pkg) error {
 			}
 		}
 	}
+	slices.SortFunc(errs, func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
+	if found := cycle(folders(packages)); found != nil {
+		errs = append(errs, fmt.Errorf("folders import each other: %s", strings.Join(found, " → ")))
+	}
+	return errors.Join(errs...)
+}
+
+// cycle returns the first cycle of imports, which ends with the name that it begins with; nil if there is none.
+func cycle(packages []pkg) []string {
 	imports := map[string][]string{}
-	for _, f := range folders(packages) {
-		imports[f.name] = f.imports
-		for _, i := range f.imports {
-			if slices.Contains(imports[i], f.name) {
-				errs = append(errs, fmt.Errorf("the folders %s and %s import each other", i, f.name))
+	for _, p := range packages {
+		imports[p.name] = p.imports
+	}
+	done := map[string]bool{}
+	var path []string
+	var visit func(name string) []string
+	visit = func(name string) []string {
+		if i := slices.Index(path, name); i >= 0 {
+			return append(slices.Clone(path[i:]), name)
+		}
+		path = append(path, name)
+		for _, i := range imports[name] {
+			if done[i] {
+				continue
+			}
+			if found := visit(i); found != nil {
+				return found
+			}
+		}
+		path, done[name] = path[:len(path)-1], true
+		return nil
+	}
+	for _, p := range packages {
+		if !done[p.name] {
+			if found := visit(p.name); found != nil {
+				return found
 			}
 		}
 	}
-	slices.SortFunc(errs, func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
-	return errors.Join(errs...)
+	return nil
 }
 
 // folders returns the folders below pkg and internal as if each were one package.

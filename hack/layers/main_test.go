@@ -37,7 +37,12 @@ func TestCheckRejectsUpwardImports(t *testing.T) {
 		{
 			"folders that import each other",
 			[]pkg{{"pkg/engine/gate", []string{"pkg/view/a"}}, {"pkg/view/b", []string{"pkg/engine/walk"}}},
-			"the folders pkg/engine and pkg/view import each other",
+			"folders import each other: pkg/engine → pkg/view → pkg/engine",
+		},
+		{
+			"folders in a circle",
+			[]pkg{{"pkg/cli/a", []string{"pkg/engine/b"}}, {"pkg/engine/b", []string{"pkg/oci/c"}}, {"pkg/oci/d", []string{"pkg/view/e"}}, {"pkg/view/f", []string{"pkg/engine/g"}}},
+			"folders import each other: pkg/engine → pkg/oci → pkg/view → pkg/engine",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
