@@ -83,6 +83,8 @@ type NodeRolloutPolicySpec struct {
 type NodeRolloutHealth struct {
 	// NodeHealthyIf is an expression of CEL over the Node, as variable node. A node that runs the pool's config is healthy while it is true.
 	NodeHealthyIf string `json:"nodeHealthyIf,omitempty"`
+	// PoolUnhealthyIf is a query of PromQL. The pool is unhealthy while it has a result, as an alert with this query fires.
+	PoolUnhealthyIf string `json:"poolUnhealthyIf,omitempty"`
 }
 
 // NodeCanary limits which nodes start until some have proved that a config works.

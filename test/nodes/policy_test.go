@@ -25,6 +25,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	nodepool "github.com/cluster-version/cvo/pkg/node/pool"
 	"github.com/cluster-version/cvo/pkg/view/nodes"
+	"github.com/cluster-version/cvo/test/fixture"
 )
 
 // policy creates the NodeRolloutPolicy of the workers, or changes it.
@@ -245,6 +246,34 @@ func TestOthersWaitForHealthyNodes(t *testing.T) {
 	s.updated(before)
 	s.policyCondition(api.PolicyNodesHealthy, api.ReasonNodesHealthy)
 	s.policyCondition(api.PolicyHalted, api.ReasonWithinFailureBudget)
+}
+
+// TestNodesWaitForMetrics has a Prometheus with two alerts. Each change of the query is a new one, so the controller sends it at once.
+func TestNodesWaitForMetrics(t *testing.T) {
+	server := fixture.StartQueryAPI(t)
+	server.Answer("ALERTS", 1, 1)
+	server.Answer("ALERTS > 1")
+	s := prepare(t, "n1", "n2")
+	s.run("controller", "--settle", settle.String(), "--release-version", "1.0.0", "--metrics-url", server.URL())
+	for name := range s.hosts {
+		s.daemon(name, "1.0.0")
+	}
+	s.config("00-worker", nil)
+	before := s.updated("")
+	query := func(text string) {
+		s.policy(func(spec *api.NodeRolloutPolicySpec) { spec.Health.PoolUnhealthyIf = text })
+	}
+	query("ALERTS")
+	s.policyCondition(api.PolicyAccepted, api.ReasonPolicyAccepted)
+	s.config("50-a", map[string]string{"/etc/a": "1"})
+	const waits = "waits until the pool is healthy: spec.health.poolUnhealthyIf of NodeRolloutPolicy worker "
+	s.waits(waits+"has 2 results", before)
+	assert.Contains(t, s.planOf(api.WorkerPool, "").Reported, waits+"has 2 results")
+
+	query("ALERTS(")
+	s.waits(waits+"cannot be evaluated: querying Prometheus at ", before)
+	query("ALERTS > 1")
+	s.updated(before)
 }
 
 // report sets a condition of a node that is not the stage's.

@@ -101,6 +101,21 @@ func (h Health) Report(p *api.NodeRolloutPolicy) (conditions []metav1.Condition)
 	return []metav1.Condition{c}
 }
 
+// Unhealthy says why no node of a pool starts by spec.health.poolUnhealthyIf of its policy, as a sentence without subject and period; empty if nodes may. results is the
+// number of results of the query, and err says why they are not known.
+func Unhealthy(p *api.NodeRolloutPolicy, results int, err error) string {
+	found := ""
+	switch {
+	case err != nil:
+		found = "cannot be evaluated: " + excerpt(err)
+	case results > 0:
+		found = "has " + printable.Count(results, "result")
+	default:
+		return ""
+	}
+	return fmt.Sprintf("waits until the pool is healthy: spec.health.poolUnhealthyIf of NodeRolloutPolicy %s %s", p.Name, found)
+}
+
 // isGood reports whether nothing is known that is not healthy, and everything is known.
 func (h Health) isGood() bool { return h.Invalid == "" && h.Why == "" }
 

@@ -68,6 +68,7 @@ func (r *pools) plan(ctx context.Context, rollouts []*rollout, members pool.Memb
 		inputs[i] = o.prepare(members, nodes, machines, r.options.Release, refusals[readerOf(o.pool)])
 	}
 	r.restrict(rollouts, inputs, machines)
+	r.checkMetrics(ctx, rollouts, inputs)
 	if !slices.ContainsFunc(inputs, func(p plan.Pool) bool { return p.CanStart() }) {
 		r.hasIdle.Store(false)
 		for i, p := range plan.NewIndex(nil).Plan(inputs, r.clock.Now()) { // it needs neither pods nor budgets

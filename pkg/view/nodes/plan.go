@@ -45,8 +45,8 @@ type PoolPlan struct {
 	// Error explains why nodes get no new config: the MachineConfigs cannot be rendered, or a field of the pool is invalid. A running update
 	// continues.
 	Error string `json:"error,omitempty"`
-	// Reported says why the controller has not started a control-plane node that starts by this plan; empty if nothing is reported. The API
-	// servers may be the reason: the plan does not check them.
+	// Reported says why the controller has not started a node that starts by this plan; empty if nothing is reported. The API servers may be the reason
+	// for a control-plane node, and metrics for a pool whose policy has a query: the plan checks neither.
 	Reported string `json:"reported,omitempty"`
 	// Total is the number of the pool's nodes, and Done the number of those that run the target.
 	Total          int `json:"total"`
@@ -139,7 +139,9 @@ type draft struct {
 	nodes []*corev1.Node
 	// input has what the planner needs.
 	input plan.Pool
-	shown bool
+	// hasQuery reports whether the pool's policy has a query of metrics.
+	hasQuery bool
+	shown    bool
 }
 
 // NewDraft renders the MachineConfigs of all pools and finds the nodes that need the result. Only limits the plan to one pool. The error is a
@@ -185,6 +187,8 @@ func (d *Draft) restrict(policies map[string]*api.NodeRolloutPolicy) {
 	}
 	for i, decision := range policy.Decide(states, d.plan.At) {
 		d.drafts[i].input.Restrict(decision)
+		rules := states[i].Policy
+		d.drafts[i].hasQuery = rules != nil && rules.Spec.Health.PoolUnhealthyIf != ""
 	}
 }
 
@@ -394,8 +398,8 @@ type Workload struct {
 	Leader types.NamespacedName
 }
 
-// Plan returns the plan. It counts only the pods that a drain evicts. It does not check the API servers, as the controller does before a
-// control-plane node starts.
+// Plan returns the plan. It counts only the pods that a drain evicts. It checks neither the API servers nor
+// metrics, as the controller does before a node starts.
 func (d *Draft) Plan(w Workload) *Plan {
 	index := plan.NewIndex(w.Budgets)
 	byNode := map[string][]*corev1.Pod{}
@@ -422,7 +426,7 @@ func (d *Draft) Plan(w Workload) *Plan {
 	guard := func(n *corev1.Node) string { return plan.EtcdRefusal(n, d.cluster.Nodes, etcd, w.Budgets) }
 	for i, result := range plan.Guarded(inputs, planner, guard) {
 		if p := &d.drafts[i]; p.shown {
-			if p.input.UpdatesControlPlane && len(result.Start) > 0 {
+			if (p.input.UpdatesControlPlane || p.hasQuery) && len(result.Start) > 0 {
 				p.Reported = pool.Message(p.pool, pool.NodesWaiting)
 			}
 			p.addNodes(result)
