@@ -276,6 +276,40 @@ func TestNodesWaitForMetrics(t *testing.T) {
 	s.updated(before)
 }
 
+// TestDrainRulesDelayPods has a pod that must complete, and a database that leaves after all other pods.
+func TestDrainRulesDelayPods(t *testing.T) {
+	s := start(t, "n1")
+	s.config("00-worker", nil)
+	before := s.updated("")
+	s.policy(func(spec *api.NodeRolloutPolicySpec) {
+		spec.DrainRules = []api.DrainRule{
+			{Namespace: "default", PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "batch"}}, Action: api.DrainWaitForCompletion},
+			{PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}, Order: 1},
+		}
+	})
+	s.policyCondition(api.PolicyAccepted, api.ReasonPolicyAccepted)
+	endBatch, endDB := s.pod("batch", "n1"), s.pod("db", "n1")
+	s.config("50-a", map[string]string{"/etc/a": "1"})
+	s.eventually(func(c *assert.CollectT) {
+		assert.Equal(c, "Pod default/batch stays: NodeRolloutPolicy worker waits for its completion", condition(s.node("n1"), corev1.NodeDrainInProgress).Message)
+	})
+	isDeleted := func(name string) bool {
+		pod := &corev1.Pod{}
+		require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: name}, pod))
+		return pod.DeletionTimestamp != nil
+	}
+	assert.False(t, isDeleted("batch"))
+	completed := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "batch"}}
+	succeeded := client.RawPatch(types.MergePatchType, []byte(`{"status": {"phase": "Succeeded"}}`))
+	require.NoError(t, s.client.Status().Patch(t.Context(), completed, succeeded))
+	s.eventuallyDeleted("batch")
+	assert.False(t, isDeleted("db"))
+	endBatch()
+	s.eventuallyDeleted("db")
+	endDB()
+	s.updated(before)
+}
+
 // report sets a condition of a node that is not the stage's.
 func (s *stage) report(node string, kind corev1.NodeConditionType, status corev1.ConditionStatus) {
 	s.t.Helper()
