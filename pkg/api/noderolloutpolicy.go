@@ -96,8 +96,13 @@ type DrainRule struct {
 // DrainAction is the action of a drain rule.
 type DrainAction string
 
-// DrainWaitForCompletion does not evict the pods. The drain waits until they have succeeded or failed.
-const DrainWaitForCompletion DrainAction = "WaitForCompletion"
+// Actions of drain rules.
+const (
+	// DrainWaitForCompletion does not evict the pods. The drain waits until they have succeeded or failed.
+	DrainWaitForCompletion DrainAction = "WaitForCompletion"
+	// DrainSkip leaves the pods on the node. They end when it reboots.
+	DrainSkip DrainAction = "Skip"
+)
 
 // NodeRolloutHealth says how an administrator recognizes that nodes work after their update. The zero value checks nothing.
 type NodeRolloutHealth struct {

@@ -276,7 +276,7 @@ func TestNodesWaitForMetrics(t *testing.T) {
 	s.updated(before)
 }
 
-// TestDrainRulesDelayPods has a pod that must complete, and a database that leaves after all other pods.
+// TestDrainRulesDelayPods has a pod that must complete, a database that leaves after all other pods, and an agent that stays.
 func TestDrainRulesDelayPods(t *testing.T) {
 	s := start(t, "n1")
 	s.config("00-worker", nil)
@@ -285,10 +285,11 @@ func TestDrainRulesDelayPods(t *testing.T) {
 		spec.DrainRules = []api.DrainRule{
 			{Namespace: "default", PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "batch"}}, Action: api.DrainWaitForCompletion},
 			{PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}, Order: 1},
+			{PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "agent"}}, Action: api.DrainSkip},
 		}
 	})
 	s.policyCondition(api.PolicyAccepted, api.ReasonPolicyAccepted)
-	endBatch, endDB := s.pod("batch", "n1"), s.pod("db", "n1")
+	endBatch, endDB, endAgent := s.pod("batch", "n1"), s.pod("db", "n1"), s.pod("agent", "n1")
 	s.config("50-a", map[string]string{"/etc/a": "1"})
 	s.eventually(func(c *assert.CollectT) {
 		assert.Equal(c, "Pod default/batch stays: NodeRolloutPolicy worker waits for its completion", condition(s.node("n1"), corev1.NodeDrainInProgress).Message)
@@ -308,6 +309,9 @@ func TestDrainRulesDelayPods(t *testing.T) {
 	s.eventuallyDeleted("db")
 	endDB()
 	s.updated(before)
+	assert.False(t, isDeleted("agent"))
+	endAgent()
+	require.NoError(t, s.client.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "agent"}}, client.GracePeriodSeconds(0)))
 }
 
 // report sets a condition of a node that is not the stage's.

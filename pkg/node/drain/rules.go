@@ -2,6 +2,7 @@ package drain
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -45,6 +46,23 @@ func (r Rules) find(pod *corev1.Pod) api.DrainRule {
 		}
 	}
 	return api.DrainRule{}
+}
+
+// Skips reports whether a drain leaves a pod on the node that it would evict without rules.
+func (r Rules) Skips(pod *corev1.Pod) bool { return r.find(pod).Action == api.DrainSkip }
+
+// RulesByNode returns the rules for the nodes of a policy's pool that have an effect on what is evicted, by the names of the nodes. It is empty for a policy that
+// skips no pod, and for an invalid one: no node starts by it.
+func RulesByNode(p *api.NodeRolloutPolicy, nodes []*corev1.Node) map[string]Rules {
+	rules, err := NewRules(p)
+	if err != nil || !slices.ContainsFunc(rules.rules, func(r rule) bool { return r.Action == api.DrainSkip }) {
+		return nil
+	}
+	byNode := make(map[string]Rules, len(nodes))
+	for _, n := range nodes {
+		byNode[n.Name] = rules
+	}
+	return byNode
 }
 
 // Order returns the order of a pod. A drain evicts a pod once all pods with a lower order are gone.

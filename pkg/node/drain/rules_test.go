@@ -24,6 +24,7 @@ func TestFirstMatchingRuleDecides(t *testing.T) {
 		{PodSelector: app("batch"), Order: 2},
 		{Namespace: "storage", Order: 3},
 		{PodSelector: app("first"), Order: -1},
+		{PodSelector: app("agent"), Action: api.DrainSkip},
 	}
 	rules, err := drain.NewRules(p)
 	require.NoError(t, err)
@@ -42,16 +43,24 @@ func TestFirstMatchingRuleDecides(t *testing.T) {
 		{"storage", "first", corev1.PodRunning, 3, ""},
 		{"shop", "first", corev1.PodRunning, -1, ""},
 		{"shop", "web", corev1.PodRunning, 0, ""},
+		{"shop", "agent", corev1.PodRunning, 0, ""},
 	} {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: tt.namespace, Labels: map[string]string{"app": tt.app}}}
 		pod.Status.Phase = tt.phase
 		assert.Equal(t, tt.order, rules.Order(pod), "%v", tt)
 		assert.Equal(t, tt.delay, rules.Delay(pod), "%v", tt)
+		assert.Equal(t, tt.app == "agent", rules.Skips(pod), "%v", tt)
+		assert.False(t, drain.Rules{}.Skips(pod))
 		assert.Zero(t, drain.Rules{}.Order(pod))
 		assert.Empty(t, drain.Rules{}.Delay(pod))
 	}
 	_, err = drain.NewRules(nil)
 	require.NoError(t, err)
+
+	nodes := []*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "n"}}}
+	assert.Equal(t, map[string]drain.Rules{"n": rules}, drain.RulesByNode(p, nodes))
+	assert.Empty(t, drain.RulesByNode(nil, nodes))
+	assert.Empty(t, drain.RulesByNode(&api.NodeRolloutPolicy{Spec: api.NodeRolloutPolicySpec{DrainRules: p.Spec.DrainRules[:2]}}, nodes), "no pod is skipped")
 
 	p.Spec.DrainRules[1].PodSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Like"}}
 	_, err = drain.NewRules(p)

@@ -307,7 +307,7 @@ func (r *drains) evict(ctx context.Context, node string, rules drain.Rules) (pro
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		action := drain.ActionFor(pod, hasDaemonSet)
-		if action == drain.Keep || action == drain.Evict && kept != nil && drain.IsReplica(pod, kept) {
+		if action == drain.Keep || action == drain.Evict && (rules.Skips(pod) || kept != nil && drain.IsReplica(pod, kept)) {
 			continue
 		}
 		actions[pod] = action

@@ -56,9 +56,9 @@ func worker(rules map[string]api.DrainRule) *api.NodeRolloutPolicy {
 func TestPodsLeaveAsTheRulesSay(t *testing.T) {
 	server, clk := &answers{}, clocktesting.NewFakePassiveClock(time.Now())
 	r := server.queue(t, false, clk, newPace(Options{}.limiter()))
-	rules, err := drain.NewRules(worker(map[string]api.DrainRule{"batch": {Action: api.DrainWaitForCompletion}, "db": {Order: 5}}))
+	rules, err := drain.NewRules(worker(map[string]api.DrainRule{"batch": {Action: api.DrainWaitForCompletion}, "db": {Order: 5}, "agent": {Action: api.DrainSkip, Order: -1}}))
 	require.NoError(t, err)
-	batch, web, db := *podNamed("batch"), *podNamed("web"), *podNamed("db")
+	batch, web, db, agent := *podNamed("batch"), *podNamed("web"), *podNamed("db"), *podNamed("agent")
 	completed := batch
 	completed.Status.Phase = corev1.PodSucceeded
 	deleted := completed
@@ -76,7 +76,7 @@ func TestPodsLeaveAsTheRulesSay(t *testing.T) {
 		{"evicts the next order", []corev1.Pod{db}, []string{"web", "batch", "db"}, ""},
 		{"is done", nil, []string{"web", "batch", "db"}, ""},
 	} {
-		r.client = &listed{pods: tt.pods}
+		r.client = &listed{pods: append(tt.pods, agent)}
 		p, err := r.evict(t.Context(), "n", rules)
 		require.NoError(t, err, tt.name)
 		assert.Equal(t, tt.requested, server.names(), tt.name)

@@ -95,6 +95,7 @@ func (r *pools) plan(ctx context.Context, rollouts []*rollout, members pool.Memb
 		inputs[i].Leader = leader
 	}
 	var spent time.Duration // by both plans, if the guard refuses the first one
+	r.planner.follow(rollouts)
 	planner := func(pools []plan.Pool) []plan.Plan {
 		begun := r.clock.Now()
 		plans := r.planner.plan(budgets.Items, pools, begun)

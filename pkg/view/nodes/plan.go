@@ -130,6 +130,8 @@ type Draft struct {
 	plan    *Plan
 	// drafts are the pools whose nodes may start, those of the plan and the others, because all share the budgets.
 	drafts []draft
+	// rules are the drain rules by node.
+	rules map[string]drain.Rules
 }
 
 // draft is a pool with its target.
@@ -157,7 +159,7 @@ func NewDraft(c Cluster, configs Configs, only string) (*Draft, error) {
 			return nil, err
 		}
 	}
-	d := &Draft{cluster: c, plan: &Plan{At: c.At, Pools: []PoolPlan{}, Unselected: []string{}}}
+	d := &Draft{cluster: c, rules: map[string]drain.Rules{}, plan: &Plan{At: c.At, Pools: []PoolPlan{}, Unselected: []string{}}}
 	r := newRenderer(configs, c.Pools)
 	members := pool.Assign(c.Pools, c.Nodes)
 	for _, p := range c.Pools {
@@ -189,6 +191,7 @@ func (d *Draft) restrict(policies map[string]*api.NodeRolloutPolicy) {
 		d.drafts[i].input.Restrict(decision)
 		rules := states[i].Policy
 		d.drafts[i].hasQuery = rules != nil && rules.Spec.Health.PoolUnhealthyIf != ""
+		maps.Copy(d.rules, drain.RulesByNode(rules, d.drafts[i].nodes))
 	}
 }
 
@@ -412,7 +415,7 @@ func (d *Draft) Plan(w Workload) *Plan {
 		if plan.IsEtcd(pod) {
 			etcd = append(etcd, *pod)
 		}
-		if drain.ActionFor(pod, func(_, _ string) bool { return true }) == drain.Evict {
+		if drain.ActionFor(pod, func(_, _ string) bool { return true }) == drain.Evict && !d.rules[pod.Spec.NodeName].Skips(pod) {
 			index.AddPod(pod)
 			byNode[pod.Spec.NodeName] = append(byNode[pod.Spec.NodeName], pod)
 		}
