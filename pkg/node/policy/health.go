@@ -84,7 +84,8 @@ func ReportedHealth(p *api.NodeRolloutPolicy, hasNewTarget bool) Health {
 	return h
 }
 
-// Report writes the health to the status of a policy.
+// Report writes the number of unhealthy nodes to the status of a policy, and removes a condition about them that no longer applies. It returns the one that does; none
+// if no node is checked.
 func (h Health) Report(p *api.NodeRolloutPolicy) (conditions []metav1.Condition) {
 	p.Status.UnhealthyNodes = int32(h.Unhealthy)
 	if p.Spec.Health.NodeHealthyIf == "" || h.Invalid != "" {
