@@ -369,7 +369,7 @@ func TestTargetsRunTheirParts(t *testing.T) {
 		"interop":  {" ./test/interop"},
 		"e2e":      {"CVO_E2E=1 ", " ./test/e2e"},
 	} {
-		output, err := runMake(t, "results", "--dry-run", target).CombinedOutput()
+		output, err := runMake(t, filepath.Join(t.TempDir(), "results"), "--dry-run", target).CombinedOutput()
 		require.NoError(t, err, "%s", output)
 		for _, want := range wants {
 			assert.Contains(t, string(output), want, target)

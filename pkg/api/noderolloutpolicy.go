@@ -82,12 +82,39 @@ type NodeRolloutPolicySpec struct {
 	RestoreContent bool `json:"restoreContent,omitempty"`
 	// Health stops the start of nodes while what has been updated is not healthy.
 	Health NodeRolloutHealth `json:"health,omitzero"`
+	// DrainRules change how the pods of the pool's nodes are drained. The first rule that selects a pod decides.
+	DrainRules []DrainRule `json:"drainRules,omitempty"`
 }
+
+// DrainRule changes how pods are drained.
+type DrainRule struct {
+	// Namespace is the namespace of the pods; empty for all.
+	Namespace string `json:"namespace,omitempty"`
+	// PodSelector selects the pods by their labels. The zero value selects all.
+	PodSelector metav1.LabelSelector `json:"podSelector,omitzero"`
+	// Order decides when the pods leave: once all pods with a lower order are gone. Pods without rule have 0.
+	Order int32 `json:"order,omitempty"`
+	// Action is what the drain does with the pods; empty for an eviction.
+	Action DrainAction `json:"action,omitempty"`
+}
+
+// DrainAction is the action of a drain rule.
+type DrainAction string
+
+// Actions of drain rules.
+const (
+	// DrainWaitForCompletion does not evict the pods. The drain waits until they have succeeded or failed.
+	DrainWaitForCompletion DrainAction = "WaitForCompletion"
+	// DrainSkip leaves the pods on the node. They end when it reboots.
+	DrainSkip DrainAction = "Skip"
+)
 
 // NodeRolloutHealth says how an administrator recognizes that nodes work after their update. The zero value checks nothing.
 type NodeRolloutHealth struct {
 	// NodeHealthyIf is an expression of CEL over the Node, as variable node. A node that runs the pool's config is healthy while it is true.
 	NodeHealthyIf string `json:"nodeHealthyIf,omitempty"`
+	// PoolUnhealthyIf is a query of PromQL. The pool is unhealthy while it has a result, as an alert with this query fires.
+	PoolUnhealthyIf string `json:"poolUnhealthyIf,omitempty"`
 }
 
 // NodeCanary limits which nodes start until some have proved that a config works.
@@ -157,6 +184,10 @@ func (p *NodeRolloutPolicy) DeepCopy() *NodeRolloutPolicy {
 	next.Spec.FailureBudget = copyOf(p.Spec.FailureBudget)
 	next.Spec.DependsOn = slices.Clone(p.Spec.DependsOn)
 	next.Spec.Canary = copyOf(p.Spec.Canary)
+	next.Spec.DrainRules = slices.Clone(p.Spec.DrainRules)
+	for i, r := range next.Spec.DrainRules {
+		r.PodSelector.DeepCopyInto(&next.Spec.DrainRules[i].PodSelector)
+	}
 	next.Status.Canary = copyOf(p.Status.Canary)
 	next.Status.Conditions = slices.Clone(p.Status.Conditions)
 	next.Status.NodeDuration = copyOf(p.Status.NodeDuration)

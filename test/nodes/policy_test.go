@@ -26,6 +26,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	nodepool "github.com/cluster-version/cvo/pkg/node/pool"
 	"github.com/cluster-version/cvo/pkg/view/nodes"
+	"github.com/cluster-version/cvo/test/fixture"
 )
 
 // policy creates the NodeRolloutPolicy of the workers, or changes it.
@@ -246,6 +247,72 @@ func TestOthersWaitForHealthyNodes(t *testing.T) {
 	s.updated(before)
 	s.policyCondition(api.PolicyNodesHealthy, api.ReasonNodesHealthy)
 	s.policyCondition(api.PolicyHalted, api.ReasonWithinFailureBudget)
+}
+
+// TestNodesWaitForMetrics has a Prometheus with two alerts. Each change of the query is a new one, so the controller sends it at once.
+func TestNodesWaitForMetrics(t *testing.T) {
+	server := fixture.StartQueryAPI(t)
+	server.Answer("ALERTS", 1, 1)
+	server.Answer("ALERTS > 1")
+	s := prepare(t, "n1", "n2")
+	s.run("controller", "--settle", settle.String(), "--release-version", "1.0.0", "--metrics-url", server.URL())
+	for name := range s.hosts {
+		s.daemon(name, "1.0.0")
+	}
+	s.config("00-worker", nil)
+	before := s.updated("")
+	query := func(text string) {
+		s.policy(func(spec *api.NodeRolloutPolicySpec) { spec.Health.PoolUnhealthyIf = text })
+	}
+	query("ALERTS")
+	s.policyCondition(api.PolicyAccepted, api.ReasonPolicyAccepted)
+	s.config("50-a", map[string]string{"/etc/a": "1"})
+	const waits = "waits until the pool is healthy: spec.health.poolUnhealthyIf of NodeRolloutPolicy worker "
+	s.waits(waits+"has 2 results", before)
+	assert.Contains(t, s.planOf(api.WorkerPool, "").Reported, waits+"has 2 results")
+
+	query("ALERTS(")
+	s.waits(waits+"cannot be evaluated: querying Prometheus at ", before)
+	query("ALERTS > 1")
+	s.updated(before)
+}
+
+// TestDrainRulesDelayPods has a pod that must complete, a database that leaves after all other pods, and an agent that stays.
+func TestDrainRulesDelayPods(t *testing.T) {
+	s := start(t, "n1")
+	s.config("00-worker", nil)
+	before := s.updated("")
+	s.policy(func(spec *api.NodeRolloutPolicySpec) {
+		spec.DrainRules = []api.DrainRule{
+			{Namespace: "default", PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "batch"}}, Action: api.DrainWaitForCompletion},
+			{PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}, Order: 1},
+			{PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "agent"}}, Action: api.DrainSkip},
+		}
+	})
+	s.policyCondition(api.PolicyAccepted, api.ReasonPolicyAccepted)
+	endBatch, endDB, endAgent := s.pod("batch", "n1"), s.pod("db", "n1"), s.pod("agent", "n1")
+	s.config("50-a", map[string]string{"/etc/a": "1"})
+	s.eventually(func(c *assert.CollectT) {
+		assert.Equal(c, "Pod default/batch stays: NodeRolloutPolicy worker waits for its completion", condition(s.node("n1"), corev1.NodeDrainInProgress).Message)
+	})
+	isDeleted := func(name string) bool {
+		pod := &corev1.Pod{}
+		require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: name}, pod))
+		return pod.DeletionTimestamp != nil
+	}
+	assert.False(t, isDeleted("batch"))
+	completed := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "batch"}}
+	succeeded := client.RawPatch(types.MergePatchType, []byte(`{"status": {"phase": "Succeeded"}}`))
+	require.NoError(t, s.client.Status().Patch(t.Context(), completed, succeeded))
+	s.eventuallyDeleted("batch")
+	assert.False(t, isDeleted("db"))
+	endBatch()
+	s.eventuallyDeleted("db")
+	endDB()
+	s.updated(before)
+	assert.False(t, isDeleted("agent"))
+	endAgent()
+	require.NoError(t, s.client.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "agent"}}, client.GracePeriodSeconds(0)))
 }
 
 // report sets a condition of a node that is not the stage's.

@@ -26,6 +26,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/node/metrics"
 	"github.com/cluster-version/cvo/pkg/node/report"
 	"github.com/cluster-version/cvo/pkg/node/update"
+	prometheus "github.com/cluster-version/cvo/pkg/update/metrics"
 )
 
 type controllerOptions struct {
@@ -36,6 +37,7 @@ type controllerOptions struct {
 	report    report.Options
 	evict     evict.Options
 	kubelet   kubelet.Options
+	metrics   prometheus.Source
 }
 
 func newControllerCmd(streams command.Streams) *cobra.Command {
@@ -60,6 +62,9 @@ replicas may run: one leads.`,
 	f.DurationVar(&o.update.Settle, "settle", update.DefaultSettle, "time without changes before MachineConfigs are rendered")
 	f.IntVar(&o.evict.PerSecond, "evictions-per-second", evict.DefaultPerSecond, "maximum `number` of evictions per second of all nodes together; -1 for no limit")
 	f.StringVar(&o.kubelet.Folder, "kubelet-config-dir", kubelet.DefaultFolder, "`folder` on nodes for the files of KubeletConfigs, the same as --config-dir of the kubelets")
+	f.StringVar(&o.metrics.URL, "metrics-url", "", "`URL` of the Prometheus that evaluates the health of pools; default "+prometheus.DefaultURL)
+	f.StringVar(&o.metrics.CAFile, "metrics-ca-bundle-file", "", "`file` with the CAs of the certificate of that Prometheus, reloaded when it changes; default the system's CAs, or for a service the cluster's service CA if the pod has it")
+	f.StringVar(&o.metrics.TokenFile, "metrics-token-file", "", "`file` with the token for that Prometheus, reloaded when it changes; default none, or the pod's own token for a service over https")
 	f.BoolVar(&o.update.WaitForReady, "updated-requires-ready", false, "count a pool as updated only while all its nodes are schedulable and ready, as OpenShift does")
 	f.StringVar(&o.report.Image, "image", os.Getenv("OPERATOR_IMAGE"), "`pullspec` of this image, which the ClusterOperator reports")
 	f.BoolVar(&o.report.DegradedPoolsGate, "degraded-pools-gate", false, "let every degraded pool hold the release's version back, as OpenShift does; otherwise only required pools do")
@@ -107,6 +112,10 @@ func (o *controllerOptions) run(ctx context.Context, streams command.Streams) er
 		return err
 	}
 	o.update.Version = version
+	o.metrics.UseDNS = true // the pod is not in the network of the host, and may not read Services
+	if o.update.Metrics, err = o.metrics.Connect(nil); err != nil {
+		return err
+	}
 	recorder, err := events.NewRecorder(r.Manager, "machineconfigcontroller")
 	if err != nil {
 		return err

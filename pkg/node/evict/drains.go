@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"sync"
@@ -230,7 +231,14 @@ func (r *drains) drain(ctx context.Context, n *corev1.Node, wanted string) (*cor
 	if !isCordoned || err != nil {
 		return n, p, err // the written cordon is an event
 	}
-	p, err = r.evict(ctx, n.Name)
+	rules, invalid, err := r.rules(ctx, n)
+	if err != nil {
+		return n, progress{}, err
+	}
+	if invalid != "" {
+		return n, progress{blockers: []string{invalid}}, nil
+	}
+	p, err = r.evict(ctx, n.Name, rules)
 	if err != nil || p.left {
 		return n, p, err // the end of a pod is an event
 	}
@@ -329,8 +337,8 @@ func (r *drains) hasBegun(n *corev1.Node) bool {
 	return len(r.requested[n.Name]) > 0
 }
 
-// evict requests the eviction of each pod that must leave the node.
-func (r *drains) evict(ctx context.Context, node string) (progress, error) {
+// evict requests the eviction of each pod that must leave the node now by the rules.
+func (r *drains) evict(ctx context.Context, node string, rules drain.Rules) (progress, error) {
 	var pods corev1.PodList
 	if err := r.client.List(ctx, &pods, client.MatchingFields{nodeName: node}, client.UnsafeDisableDeepCopy); err != nil {
 		return progress{}, fmt.Errorf("listing the pods of node %s: %w", node, err)
@@ -342,19 +350,28 @@ func (r *drains) evict(ctx context.Context, node string) (progress, error) {
 	if err != nil {
 		return progress{}, err
 	}
-	var p progress
+	actions := map[*corev1.Pod]drain.Action{}
+	first := int32(math.MaxInt32)
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		action := drain.ActionFor(pod, hasDaemonSet)
-		if action == drain.Keep || action == drain.Evict && kept != nil && drain.IsReplica(pod, kept) {
+		if action == drain.Keep || action == drain.Evict && (rules.Skips(pod) || kept != nil && drain.IsReplica(pod, kept)) {
 			continue
 		}
-		p.left = true
-		var why string
-		var after time.Duration
+		actions[pod] = action
+		first = min(first, rules.Order(pod))
+	}
+	p := progress{left: len(actions) > 0}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		action, leaves := actions[pod]
+		if !leaves || rules.Order(pod) > first {
+			continue
+		}
+		why, after := rules.Delay(pod), time.Duration(0)
 		if action == drain.Wait {
 			why, after = drain.Overdue(pod, r.clock.Now())
-		} else {
+		} else if why == "" {
 			var err error
 			if why, after, err = r.evictPod(ctx, node, pod); err != nil {
 				return p, err

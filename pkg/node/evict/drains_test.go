@@ -29,6 +29,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -44,6 +45,21 @@ var controlPlane *env.Env
 
 func TestMain(m *testing.M) {
 	env.Main(m, env.Options{Audit: env.AuditNone}, func(e *env.Env) { controlPlane = e })
+}
+
+// serve returns the connection to a control plane that serves NodeRolloutPolicies, and a client for it.
+func serve(t *testing.T) (*rest.Config, client.Client) {
+	t.Helper()
+	cfg := controlPlane.For(t).Config("test")
+	_, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{
+		ErrorIfPathMissing: true, Paths: []string{"../../../manifests/node/0000_80_machine-config_01_noderolloutpolicies.crd.yaml"},
+	})
+	require.NoError(t, err)
+	scheme, err := cluster.NewScheme()
+	require.NoError(t, err)
+	server, err := client.New(cfg, client.Options{Scheme: scheme})
+	require.NoError(t, err)
+	return cfg, server
 }
 
 // late is a client whose cache may show a node in an earlier version.
@@ -62,9 +78,7 @@ func (l *late) Get(ctx context.Context, key client.ObjectKey, o client.Object, o
 
 // TestControlPlaneNodeIsCordonedOnlyWhileTheOthersAreHealthy has the daemon of the only control-plane node try again while its API server is not ready.
 func TestControlPlaneNodeIsCordonedOnlyWhileTheOthersAreHealthy(t *testing.T) {
-	cfg := controlPlane.For(t).Config("test")
-	server, err := client.New(cfg, client.Options{})
-	require.NoError(t, err)
+	cfg, server := serve(t)
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: "m", Labels: map[string]string{"node-role.kubernetes.io/control-plane": ""},
 		Annotations: map[string]string{api.DesiredConfigAnnotation: "new", api.DesiredDrainAnnotation: "drain-new", api.NodeStateAnnotation: api.NodeWorking},
@@ -128,9 +142,7 @@ func TestControlPlaneNodeIsCordonedOnlyWhileTheOthersAreHealthy(t *testing.T) {
 
 // TestDrainFollowsItsOwnWrites has a cache that shows no write.
 func TestDrainFollowsItsOwnWrites(t *testing.T) {
-	cfg := controlPlane.For(t).Config("test")
-	server, err := client.New(cfg, client.Options{})
-	require.NoError(t, err)
+	cfg, server := serve(t)
 	core, err := corev1client.NewForConfig(cfg)
 	require.NoError(t, err)
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{
@@ -422,14 +434,10 @@ func (exhausted) Wait(ctx context.Context) error {
 
 // TestControlPlaneHasAQueueOfItsOwn has drains of other nodes that wait for the limit, as many as a queue reconciles at the same time.
 func TestControlPlaneHasAQueueOfItsOwn(t *testing.T) {
-	cfg := controlPlane.For(t).Config("test")
-	scheme, err := cluster.NewScheme()
-	require.NoError(t, err)
-	server, err := client.New(cfg, client.Options{Scheme: scheme})
-	require.NoError(t, err)
+	cfg, server := serve(t)
 	once := true
 	mgr, err := manager.New(cfg, manager.Options{
-		Scheme: scheme, Metrics: telemetry.Unserved(), Logger: logr.Discard(), Controller: config.Controller{SkipNameValidation: &once},
+		Scheme: server.Scheme(), Metrics: telemetry.Unserved(), Logger: logr.Discard(), Controller: config.Controller{SkipNameValidation: &once},
 	})
 	require.NoError(t, err)
 	caughtUp := watch.NewCatchUp(mgr.GetClient(), mgr.GetAPIReader(), &corev1.NodeList{})

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/kube/watch"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
 	"github.com/cluster-version/cvo/pkg/node/controlplane"
@@ -99,6 +100,7 @@ func (r *drains) add(mgr manager.Manager, caughtUp *watch.CatchUp) error {
 		For(&corev1.Node{}, builder.WithPredicates(cluster.OnChanges(mattersToDrain), predicate.NewPredicateFuncs(r.serves))).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.ofWaiting), builder.WithPredicates(cluster.OnChanges(freesSlot))).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.ofPod)).
+		Watches(&api.NodeRolloutPolicy{}, handler.EnqueueRequestsFromMapFunc(r.policyChanged), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.budgetChanged), builder.WithPredicates(cluster.OnChanges(plan.Frees))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Complete(caughtUp.Delay(r))

@@ -84,7 +84,8 @@ func ReportedHealth(p *api.NodeRolloutPolicy, hasNewTarget bool) Health {
 	return h
 }
 
-// Report writes the health to the status of a policy.
+// Report writes the number of unhealthy nodes to the status of a policy, and removes a condition about them that no longer applies. It returns the one that does; none
+// if no node is checked.
 func (h Health) Report(p *api.NodeRolloutPolicy) (conditions []metav1.Condition) {
 	p.Status.UnhealthyNodes = int32(h.Unhealthy)
 	if p.Spec.Health.NodeHealthyIf == "" || h.Invalid != "" {
@@ -99,6 +100,21 @@ func (h Health) Report(p *api.NodeRolloutPolicy) (conditions []metav1.Condition)
 		c.Status, c.Reason = metav1.ConditionUnknown, api.ReasonNotEvaluated
 	}
 	return []metav1.Condition{c}
+}
+
+// Unhealthy says why no node of a pool starts by spec.health.poolUnhealthyIf of its policy, as a sentence without subject and period; empty if nodes may. results is the
+// number of results of the query, and err says why they are not known.
+func Unhealthy(p *api.NodeRolloutPolicy, results int, err error) string {
+	found := ""
+	switch {
+	case err != nil:
+		found = "cannot be evaluated: " + excerpt(err)
+	case results > 0:
+		found = "has " + printable.Count(results, "result")
+	default:
+		return ""
+	}
+	return fmt.Sprintf("waits until the pool is healthy: spec.health.poolUnhealthyIf of NodeRolloutPolicy %s %s", p.Name, found)
 }
 
 // isGood reports whether nothing is known that is not healthy, and everything is known.

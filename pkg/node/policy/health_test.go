@@ -136,6 +136,23 @@ func TestPoolWaitsForHealthyNodes(t *testing.T) {
 	}
 }
 
+func TestResultOfAQueryStopsAPool(t *testing.T) {
+	t.Parallel()
+	const waits = "waits until the pool is healthy: spec.health.poolUnhealthyIf of NodeRolloutPolicy worker "
+	for _, tt := range []struct {
+		results int
+		err     error
+		want    string
+	}{
+		{0, nil, ""},
+		{1, nil, waits + "has 1 result"},
+		{2, nil, waits + "has 2 results"},
+		{0, errors.New("no response\x1b in time"), waits + "cannot be evaluated: no response? in time"},
+	} {
+		assert.Equal(t, tt.want, Unhealthy(checking(), tt.results, tt.err))
+	}
+}
+
 // TestDependentPoolWaitsForHealthyNodes has a pool that is updated, and another that depends on it.
 func TestDependentPoolWaitsForHealthyNodes(t *testing.T) {
 	t.Parallel()

@@ -17,6 +17,7 @@ import (
 
 	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/node/drain"
 )
 
 // defaultDuration is the default of spec.expectedDuration.
@@ -82,7 +83,7 @@ func decide(pools []Pool, p Pool, now time.Time) (d Decision) {
 			d.Halted += ": " + p.Health.Why
 		}
 	}
-	windows, err := parse(spec)
+	windows, err := parse(p.Policy)
 	if err == nil {
 		err = checkDependencies(pools, p)
 	}
@@ -171,7 +172,8 @@ func next(windows []window, p *api.NodeRolloutPolicy, now time.Time) (start, aga
 }
 
 // parse returns the windows of a policy. The error names the invalid field.
-func parse(spec api.NodeRolloutPolicySpec) ([]window, error) {
+func parse(p *api.NodeRolloutPolicy) ([]window, error) {
+	spec := p.Spec
 	var windows []window
 	for i, w := range spec.Windows {
 		parsed, err := parseWindow(w)
@@ -188,6 +190,9 @@ func parse(spec api.NodeRolloutPolicySpec) ([]window, error) {
 	}
 	if c := spec.Canary; c != nil && c.Soak.Duration < 0 {
 		return nil, fmt.Errorf("spec.canary.soak is %s: use a duration such as 30m", c.Soak.Duration)
+	}
+	if _, err := drain.NewRules(p); err != nil {
+		return nil, err
 	}
 	if b := spec.FailureBudget; b != nil && scaled(b, 100) < 1 {
 		return nil, fmt.Errorf("spec.failureBudget is %s: use a number such as 2 or a percentage such as 3%%", b.String())

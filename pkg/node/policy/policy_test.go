@@ -232,6 +232,14 @@ func TestCanariesStartFirst(t *testing.T) {
 	assert.Equal(t, "spec.canary.soak is -1m0s: use a duration such as 30m", d.Invalid)
 }
 
+func TestInvalidDrainRuleIsNamed(t *testing.T) {
+	t.Parallel()
+	d := decideFor(api.NodeRolloutPolicySpec{DrainRules: []api.DrainRule{{PodSelector: metav1.LabelSelector{
+		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpIn}},
+	}}}}, time.Time{})
+	assert.Contains(t, d.Invalid, "spec.drainRules[0].podSelector is invalid: ")
+}
+
 func TestPoolsWaitForThoseTheyDependOn(t *testing.T) {
 	t.Parallel()
 	dependsOn := func(name string, updated bool, on ...string) Pool {

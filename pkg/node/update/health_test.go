@@ -1,6 +1,8 @@
 package update
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cluster-version/cvo/pkg/api"
@@ -90,4 +93,60 @@ func TestOnlyHealthChecksWaitForStatusOfNodes(t *testing.T) {
 		assert.Equal(t, name != "heartbeat", r.mattersToPools(before, after), name)
 	}
 	assert.Equal(t, time.Unix(1, 0), before.Status.Conditions[0].LastHeartbeatTime.Time, "the object of the cache is not changed")
+}
+
+// played plays a Prometheus. It counts the queries.
+type played struct {
+	results []float64
+	err     error
+	queries int
+}
+
+func (p *played) Query(context.Context, string) ([]float64, error) {
+	p.queries++
+	return p.results, p.err
+}
+
+// TestPoolWaitsForMetrics has two nodes that need the config of their pool.
+func TestPoolWaitsForMetrics(t *testing.T) {
+	m := newMemory(2)
+	m.pools[1].Spec.Paused = false
+	rules := api.NodeRolloutPolicy{ObjectMeta: metav1.ObjectMeta{Name: api.WorkerPool}}
+	rules.Spec.Health.PoolUnhealthyIf = "ALERTS"
+	m.policies = []api.NodeRolloutPolicy{rules}
+	r := m.controller()
+	metrics := &played{err: errors.New("no response in time")}
+	clk := clocktesting.NewFakePassiveClock(time.Now())
+	r.options.Metrics, r.clock = metrics, clk
+	reconcilePools := func() (message string, next time.Duration) {
+		r.nextPlan = time.Time{}
+		result, err := r.Reconcile(t.Context(), reconcile.Request{})
+		require.NoError(t, err)
+		return pool.Message(&m.pools[1], pool.NodesWaiting), result.RequeueAfter
+	}
+	const waits = "Node n0 waits until the pool is healthy: spec.health.poolUnhealthyIf of NodeRolloutPolicy worker "
+	for range 2 { // the answer counts for some time
+		message, next := reconcilePools()
+		assert.Equal(t, waits+"cannot be evaluated: no response in time (and 1 other node)", message)
+		assert.Equal(t, answerAge, next)
+		assert.Equal(t, 1, metrics.queries)
+	}
+	metrics.err, metrics.results = nil, []float64{0}
+	clk.SetTime(clk.Now().Add(answerAge))
+	message, next := reconcilePools()
+	assert.Equal(t, waits+"has 1 result (and 1 other node)", message)
+	assert.Equal(t, answerAge, next)
+	assert.Empty(t, m.nodes[0].Annotations[api.DesiredConfigAnnotation])
+
+	metrics.results = nil
+	clk.SetTime(clk.Now().Add(answerAge))
+	message, next = reconcilePools()
+	assert.Empty(t, message)
+	assert.Zero(t, next)
+	assert.NotEmpty(t, m.nodes[0].Annotations[api.DesiredConfigAnnotation])
+	assert.Equal(t, 3, metrics.queries)
+
+	clk.SetTime(clk.Now().Add(answerAge))
+	reconcilePools()
+	assert.Equal(t, 3, metrics.queries, "without a free slot, the answer does not matter")
 }

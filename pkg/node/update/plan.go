@@ -70,6 +70,7 @@ func (r *pools) plan(ctx context.Context, rollouts []*rollout, members pool.Memb
 		inputs[i] = o.prepare(members, nodes, machines, r.options.Release, refusals[readerOf(o.pool)])
 	}
 	r.restrict(rollouts, inputs, machines)
+	r.checkMetrics(ctx, rollouts, inputs)
 	if !slices.ContainsFunc(inputs, func(p plan.Pool) bool { return p.CanStart() }) {
 		r.hasIdle.Store(false)
 		for i, p := range plan.NewIndex(nil).Plan(inputs, r.clock.Now()) { // it needs neither pods nor budgets
@@ -96,6 +97,7 @@ func (r *pools) plan(ctx context.Context, rollouts []*rollout, members pool.Memb
 		inputs[i].Leader = leader
 	}
 	var spent time.Duration // by both plans, if the guard refuses the first one
+	r.planner.follow(rollouts)
 	planner := func(pools []plan.Pool) []plan.Plan {
 		begun := r.clock.Now()
 		plans := r.planner.plan(budgets.Items, pools, begun)

@@ -3,6 +3,8 @@ package update
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,8 +28,11 @@ type planner struct {
 	index *plan.Index
 	// versions identify the budgets of the index.
 	versions map[types.NamespacedName]version
-	// pods are the pods of the index, as they were added.
+	// pods are the pods that a drain evicts without rules, as they were added. The index lacks those that the rules of their node skip.
 	pods map[types.UID]*corev1.Pod
+	// rules are the drain rules by node, and ruled identifies them.
+	rules map[string]drain.Rules
+	ruled string
 }
 
 // version changes with the selector of a budget.
@@ -84,14 +89,43 @@ func (x *planner) set(o any) {
 	x.remove(pod.UID)
 	if drain.ActionFor(pod, func(_, _ string) bool { return true }) == drain.Evict {
 		x.pods[pod.UID] = pod
+		x.addToIndex(pod)
+	}
+}
+
+func (x *planner) addToIndex(pod *corev1.Pod) {
+	if !x.rules[pod.Spec.NodeName].Skips(pod) {
 		x.index.AddPod(pod)
 	}
 }
 
 func (x *planner) remove(uid types.UID) {
-	if pod, ok := x.pods[uid]; ok {
+	pod, ok := x.pods[uid]
+	if !ok {
+		return
+	}
+	if !x.rules[pod.Spec.NodeName].Skips(pod) {
 		x.index.RemovePod(pod)
-		delete(x.pods, uid)
+	}
+	delete(x.pods, uid)
+}
+
+// follow makes the planner follow the drain rules of pools.
+func (x *planner) follow(rollouts []*rollout) {
+	rules, ruled := map[string]drain.Rules{}, ""
+	for _, o := range rollouts {
+		byNode := drain.RulesByNode(o.policy, o.nodes)
+		if len(byNode) == 0 {
+			continue
+		}
+		maps.Copy(rules, byNode)
+		ruled += fmt.Sprintln(o.policy.Name, o.policy.UID, o.policy.Generation, slices.Sorted(maps.Keys(byNode)))
+	}
+	x.mutex.Lock()
+	defer x.mutex.Unlock()
+	if ruled != x.ruled {
+		x.rules, x.ruled = rules, ruled
+		x.index, x.versions = plan.NewIndex(nil), nil // the next plan makes another one
 	}
 }
 
@@ -110,7 +144,7 @@ func (x *planner) plan(budgets []policyv1.PodDisruptionBudget, pools []plan.Pool
 		x.versions[nameOf(&budgets[i])] = versionOf(&budgets[i])
 	}
 	for _, pod := range x.pods {
-		x.index.AddPod(pod)
+		x.addToIndex(pod)
 	}
 	return x.index.Plan(pools, now)
 }

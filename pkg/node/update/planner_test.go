@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/plan"
 )
 
@@ -73,6 +74,32 @@ func TestPlannerFollowsTheCache(t *testing.T) {
 	assert.False(t, starts())
 	budgets = budgets[:1]
 	assert.True(t, starts(), "the budget was deleted")
+}
+
+// TestSkippedPodsNeedNoBudget has a pod that a budget protects, and rules that skip it.
+func TestSkippedPodsNeedNoBudget(t *testing.T) {
+	x := newPlanner()
+	budgets := []policyv1.PodDisruptionBudget{newBudget("web")}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+	rules := &api.NodeRolloutPolicy{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}
+	starts := func() bool {
+		x.follow([]*rollout{{policy: rules, nodes: []*corev1.Node{n}}})
+		return len(x.plan(budgets, []plan.Pool{{Name: "worker", Candidates: []*corev1.Node{n}, Slots: 1}}, time.Now())[0].Start) == 1
+	}
+	web := newPod("1", "web", "ReplicaSet")
+	x.OnAdd(web, true)
+	assert.False(t, starts())
+	rules.Spec.DrainRules, rules.Generation = []api.DrainRule{{PodSelector: metav1.LabelSelector{MatchLabels: web.Labels}, Action: api.DrainSkip}}, 2
+	assert.True(t, starts())
+	x.OnUpdate(web, web)
+	assert.True(t, starts())
+	x.OnDelete(web)
+	rules.Spec.DrainRules, rules.Generation = nil, 3
+	assert.True(t, starts(), "the pod is gone")
+	x.OnAdd(web, true)
+	assert.False(t, starts())
+	rules = nil
+	assert.False(t, starts())
 }
 
 // BenchmarkPlanner makes a plan for 2,000 nodes with 60,000 pods and 3,000 budgets.

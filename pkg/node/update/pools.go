@@ -57,7 +57,9 @@ type pools struct {
 	// hasIdle reports whether the last plan left a slot empty although nodes wait, or a plan is being made.
 	hasIdle atomic.Bool
 
-	checks checks
+	// answers are those of the metrics that still count, by query.
+	answers map[string]answer
+	checks  checks
 	// checksHealth reports whether a policy checks the health of nodes.
 	checksHealth atomic.Bool
 }
@@ -82,6 +84,7 @@ func newPools(c client.Client, guard *controlplane.Guard, clk clock.PassiveClock
 		guard:   guard,
 		access:  newAccess(c),
 		sources: map[string]*sources{},
+		answers: map[string]answer{},
 	}
 }
 

@@ -45,6 +45,8 @@ type Options struct {
 	Settle time.Duration
 	// Pod is the pod of this process. Its node is updated last in the control plane. Empty if the process does not run in a pod.
 	Pod client.ObjectKey
+	// Metrics answers the queries about the health of pools. By default, none is known.
+	Metrics Metrics
 }
 
 // Add adds the controller to a manager whose scheme cluster.NewScheme returned. It begins when the cache has caught up, and runs until ctx ends.
@@ -52,6 +54,9 @@ func Add(
 	ctx context.Context, mgr manager.Manager, caughtUp *watch.CatchUp, guard *controlplane.Guard, clk clock.PassiveClock, recorder record.EventRecorder, o Options,
 ) error {
 	o.Settle = cmp.Or(o.Settle, DefaultSettle)
+	if o.Metrics == nil {
+		o.Metrics = noMetrics{}
+	}
 	return newPools(mgr.GetClient(), guard, clk, recorder, o).add(ctx, mgr, caughtUp)
 }
 

@@ -45,8 +45,8 @@ type PoolPlan struct {
 	// Error explains why nodes get no new config: the MachineConfigs cannot be rendered, or a field of the pool is invalid. A running update
 	// continues.
 	Error string `json:"error,omitempty"`
-	// Reported says why the controller has not started a control-plane node that starts by this plan; empty if nothing is reported. The API
-	// servers may be the reason: the plan does not check them.
+	// Reported says why the controller has not started a node that starts by this plan; empty if nothing is reported. The API servers may be the reason
+	// for a control-plane node, and metrics for a pool whose policy has a query: the plan checks neither.
 	Reported string `json:"reported,omitempty"`
 	// Total is the number of the pool's nodes, and Done the number of those that run the target.
 	Total          int `json:"total"`
@@ -130,6 +130,8 @@ type Draft struct {
 	plan    *Plan
 	// drafts are the pools whose nodes may start, those of the plan and the others, because all share the budgets.
 	drafts []draft
+	// rules are the drain rules by node.
+	rules map[string]drain.Rules
 }
 
 // draft is a pool with its target.
@@ -139,7 +141,9 @@ type draft struct {
 	nodes []*corev1.Node
 	// input has what the planner needs.
 	input plan.Pool
-	shown bool
+	// hasQuery reports whether the pool's policy has a query of metrics.
+	hasQuery bool
+	shown    bool
 }
 
 // NewDraft renders the MachineConfigs of all pools and finds the nodes that need the result. Only limits the plan to one pool. The error is a
@@ -155,7 +159,7 @@ func NewDraft(c Cluster, configs Configs, only string) (*Draft, error) {
 			return nil, err
 		}
 	}
-	d := &Draft{cluster: c, plan: &Plan{At: c.At, Pools: []PoolPlan{}, Unselected: []string{}}}
+	d := &Draft{cluster: c, rules: map[string]drain.Rules{}, plan: &Plan{At: c.At, Pools: []PoolPlan{}, Unselected: []string{}}}
 	r := newRenderer(configs, c.Pools)
 	members := pool.Assign(c.Pools, c.Nodes)
 	for _, p := range c.Pools {
@@ -185,6 +189,9 @@ func (d *Draft) restrict(policies map[string]*api.NodeRolloutPolicy) {
 	}
 	for i, decision := range policy.Decide(states, d.plan.At) {
 		d.drafts[i].input.Restrict(decision)
+		rules := states[i].Policy
+		d.drafts[i].hasQuery = rules != nil && rules.Spec.Health.PoolUnhealthyIf != ""
+		maps.Copy(d.rules, drain.RulesByNode(rules, d.drafts[i].nodes))
 	}
 }
 
@@ -394,8 +401,8 @@ type Workload struct {
 	Leader types.NamespacedName
 }
 
-// Plan returns the plan. It counts only the pods that a drain evicts. It does not check the API servers, as the controller does before a
-// control-plane node starts.
+// Plan returns the plan. It counts only the pods that a drain evicts. It checks neither the API servers nor
+// metrics, as the controller does before a node starts.
 func (d *Draft) Plan(w Workload) *Plan {
 	index := plan.NewIndex(w.Budgets)
 	byNode := map[string][]*corev1.Pod{}
@@ -408,7 +415,7 @@ func (d *Draft) Plan(w Workload) *Plan {
 		if plan.IsEtcd(pod) {
 			etcd = append(etcd, *pod)
 		}
-		if drain.ActionFor(pod, func(_, _ string) bool { return true }) == drain.Evict {
+		if drain.ActionFor(pod, func(_, _ string) bool { return true }) == drain.Evict && !d.rules[pod.Spec.NodeName].Skips(pod) {
 			index.AddPod(pod)
 			byNode[pod.Spec.NodeName] = append(byNode[pod.Spec.NodeName], pod)
 		}
@@ -422,7 +429,7 @@ func (d *Draft) Plan(w Workload) *Plan {
 	guard := func(n *corev1.Node) string { return plan.EtcdRefusal(n, d.cluster.Nodes, etcd, w.Budgets) }
 	for i, result := range plan.Guarded(inputs, planner, guard) {
 		if p := &d.drafts[i]; p.shown {
-			if p.input.UpdatesControlPlane && len(result.Start) > 0 {
+			if (p.input.UpdatesControlPlane || p.hasQuery) && len(result.Start) > 0 {
 				p.Reported = pool.Message(p.pool, pool.NodesWaiting)
 			}
 			p.addNodes(result)

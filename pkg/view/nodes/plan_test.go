@@ -252,6 +252,43 @@ func TestPlanFollowsPoliciesAndHolds(t *testing.T) {
 	assert.Contains(t, turnsOfWorkers("")[1], "it has 1 degraded node; 'cvo nodes status infra' shows why")
 }
 
+// TestPlanLeavesOutSkippedPods has a node with a pod that a drain rule skips, and whose budget allows no disruption.
+func TestPlanLeavesOutSkippedPods(t *testing.T) {
+	p := newPlanned(t, 1)
+	p.add("a")
+	p.Added = []*mcfgv1.MachineConfig{newConfig(t, "99-worker", "worker", "/etc/app.conf", "two")}
+	p.pods, p.budgets = []*corev1.Pod{newPod("a", "web", "web-0"), newPod("a", "db", "db-0")}, []policyv1.PodDisruptionBudget{newBudget("web", 0)}
+	policy := &api.NodeRolloutPolicy{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}
+	p.RolloutPolicies = map[string]*api.NodeRolloutPolicy{"worker": policy}
+	got := p.plan().Pools[0].Nodes[0]
+	assert.Equal(t, nodes.Wait, got.Turn)
+	assert.Equal(t, 2, got.Evicted)
+	policy.Spec.DrainRules = []api.DrainRule{{Namespace: "shop", PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, Action: api.DrainSkip}}
+	got = p.plan().Pools[0].Nodes[0]
+	assert.Equal(t, nodes.Start, got.Turn)
+	assert.Equal(t, 1, got.Evicted)
+	assert.Empty(t, got.ZeroBudgets)
+}
+
+// TestPlanShowsWhatTheControllerReportsOfMetrics has a policy with a query, which the plan does not send.
+func TestPlanShowsWhatTheControllerReportsOfMetrics(t *testing.T) {
+	p := newPlanned(t, 1)
+	p.add("a")
+	p.Added = []*mcfgv1.MachineConfig{newConfig(t, "99-worker", "worker", "/etc/app.conf", "two")}
+	const why = "Node a waits until the pool is healthy: spec.health.poolUnhealthyIf of NodeRolloutPolicy worker has 1 result"
+	p.Pools[0].Status.Conditions = []mcfgv1.MachineConfigPoolCondition{{Type: pool.NodesWaiting, Status: corev1.ConditionTrue, Message: why}}
+	policy := &api.NodeRolloutPolicy{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}
+	p.RolloutPolicies = map[string]*api.NodeRolloutPolicy{"worker": policy}
+	assert.Empty(t, p.plan().Pools[0].Reported)
+	policy.Spec.Health.PoolUnhealthyIf = "ALERTS"
+	got := p.plan()
+	assert.Equal(t, []string{"Start a"}, turns(got))
+	assert.Equal(t, why, got.Pools[0].Reported)
+	var out bytes.Buffer
+	require.NoError(t, got.Text(&out))
+	assert.Contains(t, out.String(), "also checks the API servers and metrics before nodes start. It reports: "+why+"\n")
+}
+
 func TestPlanShowsBudgetsAndLosses(t *testing.T) {
 	p := newPlanned(t, 3)
 	p.add("a", "b", "c")

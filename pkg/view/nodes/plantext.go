@@ -54,7 +54,7 @@ func (p *PoolPlan) text(out io.Writer) {
 		line(out, "  The pool is paused: no node starts before 'cvo nodes resume %s'.", p.Name)
 	}
 	if p.Reported != "" {
-		line(out, "  The controller also checks the API servers before a control-plane node starts. It reports: %s", oneLine(p.Reported, errorText))
+		line(out, "  The controller also checks the API servers and metrics before nodes start. It reports: %s", oneLine(p.Reported, errorText))
 	}
 	for _, t := range p.Transitions {
 		line(out, "  Nodes with config %s need %s: %s", shortConfig(t.From), t.needs(),

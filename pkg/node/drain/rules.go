@@ -1,0 +1,77 @@
+package drain
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/cluster-version/cvo/pkg/api"
+)
+
+// Rules are the drain rules of a NodeRolloutPolicy. The zero value has none.
+type Rules struct {
+	policy string
+	rules  []rule
+}
+
+type rule struct {
+	api.DrainRule
+	selector labels.Selector
+}
+
+// NewRules returns the rules of a policy, which is nil for none. The error names the invalid field.
+func NewRules(p *api.NodeRolloutPolicy) (Rules, error) {
+	if p == nil {
+		return Rules{}, nil
+	}
+	r := Rules{policy: p.Name}
+	for i, from := range p.Spec.DrainRules {
+		selector, err := metav1.LabelSelectorAsSelector(&from.PodSelector)
+		if err != nil {
+			return Rules{}, fmt.Errorf("spec.drainRules[%d].podSelector is invalid: %w", i, err)
+		}
+		r.rules = append(r.rules, rule{from, selector})
+	}
+	return r, nil
+}
+
+// find returns the first rule that selects a pod; the zero value if none does.
+func (r Rules) find(pod *corev1.Pod) api.DrainRule {
+	for _, rule := range r.rules {
+		if (rule.Namespace == "" || rule.Namespace == pod.Namespace) && rule.selector.Matches(labels.Set(pod.Labels)) {
+			return rule.DrainRule
+		}
+	}
+	return api.DrainRule{}
+}
+
+// Skips reports whether a drain leaves a pod on the node that it would evict without rules.
+func (r Rules) Skips(pod *corev1.Pod) bool { return r.find(pod).Action == api.DrainSkip }
+
+// RulesByNode returns the rules for the nodes of a policy's pool that have an effect on what is evicted, by the names of the nodes. It is empty for a policy that
+// skips no pod, and for an invalid one: no node starts by it.
+func RulesByNode(p *api.NodeRolloutPolicy, nodes []*corev1.Node) map[string]Rules {
+	rules, err := NewRules(p)
+	if err != nil || !slices.ContainsFunc(rules.rules, func(r rule) bool { return r.Action == api.DrainSkip }) {
+		return nil
+	}
+	byNode := make(map[string]Rules, len(nodes))
+	for _, n := range nodes {
+		byNode[n.Name] = rules
+	}
+	return byNode
+}
+
+// Order returns the order of a pod. A drain evicts a pod once all pods with a lower order are gone.
+func (r Rules) Order(pod *corev1.Pod) int32 { return r.find(pod).Order }
+
+// Delay says why a drain does not evict a pod yet that it would evict without rules; empty if it does.
+func (r Rules) Delay(pod *corev1.Pod) string {
+	if r.find(pod).Action != api.DrainWaitForCompletion || isFinished(pod) {
+		return ""
+	}
+	return fmt.Sprintf("NodeRolloutPolicy %s waits for its completion", r.policy)
+}
