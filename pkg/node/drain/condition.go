@@ -10,7 +10,8 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 )
 
-// repeat is the shortest time between two writes of a condition whose message alone changes.
+// repeat is the shortest time between two writes of a condition whose message alone changes. It is also the shortest time for which a drain is shown as
+// blocked, because a tight budget accepts and refuses evictions in turn.
 const repeat = time.Minute
 
 // types are the conditions of Kubernetes that describe the maintenance of a node, in the order of an update (KEP-5683).
@@ -26,14 +27,15 @@ func Conditions(n *corev1.Node, blocker string, now time.Time) (conditions []cor
 	for _, c := range n.Status.Conditions {
 		next, isWanted := wanted[c.Type]
 		delete(wanted, c.Type)
-		isSame := isWanted && c.Status == next.Status && c.Reason == next.Reason
+		canWait := isWanted && c.Status == next.Status && (c.Reason == next.Reason || c.Reason == blocked)
+		isSame := canWait && c.Reason == next.Reason && c.Message == next.Message
 		var wait time.Duration
-		if isSame && c.Message != next.Message {
+		if canWait && !isSame {
 			if wait = c.LastHeartbeatTime.Add(repeat).Sub(now); wait > 0 && (after == 0 || wait < after) {
 				after = wait
 			}
 		}
-		if !slices.Contains(types, c.Type) || isSame && (c.Message == next.Message || wait > 0) {
+		if !slices.Contains(types, c.Type) || isSame || wait > 0 {
 			conditions = append(conditions, c)
 			continue
 		}

@@ -103,3 +103,27 @@ func TestBlockersAreWrittenOnceAMinute(t *testing.T) {
 	assert.Zero(t, due)
 	assert.Equal(t, epoch, since, "the drain began once")
 }
+
+// TestFlappingBlockersAreWrittenOnceAMinute has a budget that accepts and refuses evictions in turn.
+func TestFlappingBlockersAreWrittenOnceAMinute(t *testing.T) {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
+		api.DesiredConfigAnnotation: "new", api.CurrentConfigAnnotation: "old", api.DesiredDrainAnnotation: drain.Before("new"),
+	}}}
+	begun := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	var writes []string
+	show := func(blocker string, at time.Duration) (after time.Duration) {
+		conditions, changed, after := drain.Conditions(n, blocker, begun.Add(at))
+		if changed {
+			n.Status.Conditions = conditions
+			writes = append(writes, at.String()+" "+conditions[0].Reason)
+		}
+		return after
+	}
+	show("", 0)
+	show("budget a", time.Second)
+	assert.Equal(t, 59*time.Second, show("", 2*time.Second))
+	show("budget b", 3*time.Second)
+	show("", 4*time.Second)
+	show("", 61*time.Second)
+	assert.Equal(t, []string{"0s Draining", "1s Blocked", "1m1s Draining"}, writes)
+}
