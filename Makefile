@@ -9,9 +9,9 @@ SHELL := bash
 MAKEFLAGS += --no-builtin-rules
 
 # Everything is compiled without cgo and with -trimpath, so that clones share what is in Go's cache. Only `make race` needs cgo. GOFLAGS keeps
-# what the user has set, except -short, which would skip most tests.
+# what the user has set.
 export CGO_ENABLED := 0
-export GOFLAGS := $(strip $(filter-out -short -short=%,$(shell go env GOFLAGS)) -trimpath)
+export GOFLAGS := $(strip $(shell go env GOFLAGS) -trimpath)
 
 # VERSION is stamped into bin/cvo: a tag, or a tag with the commits since, or the commit.
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
@@ -120,11 +120,12 @@ generate: ## Regenerate all generated files
 # Packages that test whole programs. They take minutes. `make test` runs test/docs without WALKS and MAIN_PATHS of test/integration; `make
 # outer`, `interop` and `e2e` run all. They run with -count 1, because Go's test cache does not track the programs that they build.
 WHOLE := chart|demo|docs|e2e|env|image|integration|interop|nodebench|property
-LIST := go list ./... | grep -vE '/test/($(WHOLE))$$'
+MODULE := github.com/cluster-version/cvo
+LIST := go list ./... | grep -vE '^$(MODULE)/test/($(WHOLE))$$'
 PACKAGES = $$($(LIST))
 # `make test` runs these packages without Go's test cache, because their tests build programs or run scripts.
 BUILDERS := cmd/cvo|hack|test/e2e/cluster|test/e2e/platform|test/operators/actor
-CACHED = $$($(LIST) | grep -vE '/($(BUILDERS))$$')
+CACHED = $$($(LIST) | grep -vE '^$(MODULE)/($(BUILDERS))$$')
 UNCACHED := ./test/docs $(addprefix ./,$(subst |, ,$(BUILDERS)))
 # A run of selected packages leaves the results of all packages alone.
 RESULTS := .cache/test$(if $(PKG),-selected)
@@ -135,8 +136,8 @@ MAIN_PATHS := ^(TestExamplePlatformInstallsAndUpdates|TestRealReleasesInstallAnd
 WALKS := ^TestDocumentedOutputIsCurrent$$
 
 # gotest runs tests, lists the failed ones at the end, and writes the results to a file for hack/slowest.sh and hack/failed.sh. A third argument
-# makes it fail if no test ran.
-gotest = $(GOTESTSUM) --format $(or $(2),standard-quiet) --jsonfile $(RESULTS)/$(1).json $(if $(3),--post-run-command 'hack/ran.sh $(RESULTS)/$(1).json') --
+# makes it fail if no test ran. With -short in GOFLAGS, most tests would be skipped.
+gotest = $(GOTESTSUM) --format $(or $(2),standard-quiet) --jsonfile $(RESULTS)/$(1).json $(if $(3),--post-run-command 'hack/ran.sh $(RESULTS)/$(1).json') -- -short=false
 
 # failures lists the failed tests, from the results of several runs of gotest.
 failures = [ $$failed -eq 0 ] || { echo 'what failed:'; hack/failed.sh $(RESULTS)/*.json | sed 's/^/  /' | grep . || echo '  no test: see the error above'; }
@@ -144,7 +145,7 @@ failures = [ $$failed -eq 0 ] || { echo 'what failed:'; hack/failed.sh $(RESULTS
 # lock fails while other tests run in this clone, because all rings write and delete the same results. The shell and the processes that it
 # starts hold the lock. A process may need some seconds to end after its ring.
 LOCK_WAIT := 10
-lock = mkdir -p $(dir $(RESULTS)); exec 9>$(RESULTS).lock; flock -w $(LOCK_WAIT) 9 || { echo 'other tests run in this clone, or processes of a killed run have not ended' >&2; exit 2; }
+lock = mkdir -p $(dir $(RESULTS)); exec 9>$(RESULTS).lock; flock -w $(LOCK_WAIT) 9 || { echo 'other tests run in this clone, or processes of an earlier run have not ended: wait, or use another clone' >&2; exit 2; }
 
 # Before anything is built, an error names a pattern in PKG that selects no package.
 .PHONY: packages
@@ -155,8 +156,8 @@ packages:
 .PHONY: check
 check: packages commands crds verify-format ## Check the format, vet, and run the tests that need no control plane, for each edit (PKG=)
 	go vet $(or $(PKG),./...)
-	@packages="$(or $(PKG),$(PACKAGES))"; \
-	  $(GOTESTSUM) --format standard-quiet --hide-summary skipped --jsonfile .cache/check.json --post-run-command 'hack/ran.sh --skipped .cache/check.json' -- -short -vet=off $$packages $(TESTFLAGS)
+	@packages="$(or $(PKG),$(PACKAGES))"; results=$$(mktemp -d); trap 'rm -rf "$$results"' EXIT; \
+	  $(GOTESTSUM) --format standard-quiet --hide-summary skipped --jsonfile "$$results/check.json" --post-run-command "hack/ran.sh --skipped $$results/check.json" -- -short -vet=off $$packages $(TESTFLAGS)
 
 # Without jq, the lists of the slowest and of the failed tests are missing, and tests of the documentation and of scripts fail.
 .PHONY: commands
@@ -184,7 +185,7 @@ test: packages commands crds kube-tools ## Run the tests that decide whether a c
 test-all: commands ## Run all rings: test, race, outer, interop and e2e, sequentially, even if one fails
 	@($(lock); rm -rf $(RESULTS)); times= failed=0; for ring in test race outer interop e2e; do \
 	    start=$$SECONDS result=passed; \
-	    $(MAKE) $$ring || { result=failed failed=1; }; \
+	    $(MAKE_COMMAND) $$ring || { result=failed failed=1; }; \
 	    times+="  $$ring $$result after $$((SECONDS - start)) s"$$'\n'; \
 	  done; printf 'the rings:\n%s' "$$times"; \
 	  $(failures); exit $$failed
@@ -197,8 +198,8 @@ CONCURRENT = $(shell grep -rlE --include='*.go' $(GOROUTINES) pkg internal cmd m
 # are short and real releases few; `make test` parses all of them. A process that the detector watches sleeps for a second
 # before it exits unless GORACE sets another time.
 .PHONY: race
-race: commands crds kube-tools ## Run the tests of packages with goroutines under the race detector, which needs a C compiler
-	@$(lock); CGO_ENABLED=1 GORACE=atexit_sleep_ms=50 $(call gotest,race,,tested) -race -vet=off -timeout 20m $(CONCURRENT) $(TESTFLAGS)
+race: packages commands crds kube-tools ## Run the tests of packages with goroutines under the race detector, which needs a C compiler (PKG=)
+	@$(lock); CGO_ENABLED=1 GORACE=atexit_sleep_ms=50 $(call gotest,race,,tested) -race -vet=off -timeout 20m $(or $(PKG),$(CONCURRENT)) $(TESTFLAGS)
 
 # The longest packages come first, so that the others run in parallel with them.
 .PHONY: outer
@@ -208,7 +209,7 @@ outer: commands crds node-tools helm ## Run the tests of whole programs: integra
 
 .PHONY: flakes
 flakes: ## Run make test N times on a busy machine and list the failed tests (N=3, PKG=./pkg/...)
-	hack/flakes.sh '$(N)'
+	PKG='$(PKG)' hack/flakes.sh '$(N)'
 
 .PHONY: interop
 interop: commands peers ## Exchange images and signatures with cosign, crane, skopeo, Fulcio and Rekor

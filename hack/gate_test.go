@@ -112,7 +112,7 @@ func TestFlakesStopsIfNoTestRan(t *testing.T) {
 		test, want string // test is the script of make test
 		code       int
 	}{
-		{fmt.Sprintf(results, `{"Action":"pass","Package":"p"}`) + "echo no test ran; exit 2", "no test ran", 2},
+		{fmt.Sprintf(results, `{"Action":"skip","Package":"p"}`) + "echo no test ran; exit 2", "no test ran", 2},
 		{"echo 'p: directory not found'; exit 2", "p: directory not found", 2},
 		{fmt.Sprintf(results, `{"Action":"fail","Package":"p","Test":"TestA"}`) + "exit 2", "1 p TestA", 1},
 		{fmt.Sprintf(results, `{"Action":"fail","Package":"p","Test":"TestA"}`+"\n"+`{"Action":"pass","Package":"p"}`) + "exit 2", "1 p TestA", 1}, // hidden
@@ -146,20 +146,24 @@ func TestFlakesPassesFlagsUnchanged(t *testing.T) {
 }
 
 func TestRanRequiresATest(t *testing.T) {
+	const passed = `{"Action":"pass","Package":"q","Test":"TestB"}` + "\n" + `{"Action":"pass","Package":"q"}`
 	for _, tt := range []struct {
 		name, results, want string
 		code, skipped       int // without and with --skipped
 	}{
-		{"a test that passed", `{"Action":"pass","Package":"p","Test":"TestA"}`, "", 0, 0},
-		{"a test that failed", `{"Action":"fail","Package":"p","Test":"TestA"}`, "", 0, 0},
+		{"a test that passed", passed, "", 0, 0},
+		{"a test that failed", `{"Action":"fail","Package":"p","Test":"TestA"}` + "\n" + `{"Action":"fail","Package":"p"}`, "", 0, 0},
 		{
 			"a failed test in a package that passes", `{"Action":"fail","Package":"p","Test":"TestA"}` + "\n" + `{"Action":"pass","Package":"p"}` + "\n" +
-				`{"Action":"pass","Package":"q","Test":"TestB"}`, "a test of p failed, and the package exits with 0", 1, 1,
+				passed, "a test of p failed, and the package exits with 0", 1, 1,
 		},
-		{"no test", `{"Action":"pass","Package":"p"}`, "no test ran", 1, 1},
-		{"a skipped test", `{"Action":"skip","Package":"p","Test":"TestA"}`, "no test ran", 1, 0},
+		{"no test", `{"Action":"output","Package":"p","Output":"ok p 1s [no tests to run]"}` + "\n" + `{"Action":"pass","Package":"p"}`, "no test ran", 1, 1},
+		{"a package without test files", `{"Action":"skip","Package":"p"}` + "\n" + passed, "", 0, 0},
+		{"a TestMain that runs no test", `{"Action":"pass","Package":"p"}` + "\n" + passed, "the tests of p did not run", 1, 1},
+		{"a test that ends the process", `{"Action":"pass","Package":"p","Test":"TestA"}` + "\n" + passed, "the tests of p did not end", 1, 1},
+		{"a skipped test", `{"Action":"skip","Package":"p","Test":"TestA"}` + "\n" + `{"Action":"pass","Package":"p"}`, "no test ran", 1, 0},
 		{"a package that does not compile", `{"Action":"fail","Package":"p"}`, "", 1, 1},
-		{"a killed run", `{"Action":"pass","Package":"p"}` + "\n" + `{"Action":"pa`, "no test ran", 1, 1},
+		{"a killed run", `{"Action":"run","Package":"p","Test":"TestA"}` + "\n" + `{"Action":"pa`, "the tests of p did not end", 1, 1},
 		{"no results", "", "no test ran", 1, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -348,26 +352,38 @@ func TestMakeListsHiddenFailures(t *testing.T) {
 	assert.Contains(t, string(output), "what failed:\n  p TestHidden\n")
 }
 
-// TestMakeSettings checks that -short of the environment skips no test, and that targets never run in parallel.
-func TestMakeSettings(t *testing.T) {
-	run := runMake(t, t.TempDir(), "-j2", "--eval", "slow: ; @sleep 0.2; echo slow: $$GOFLAGS", "--eval", "fast: ; @echo fast", "slow", "fast")
-	run.Env = append(run.Env, "GOFLAGS=-short -mod=readonly -short=true")
+// TestMakeNeverRunsTargetsInParallel has a target that would end after the next one.
+func TestMakeNeverRunsTargetsInParallel(t *testing.T) {
+	output, err := runMake(t, t.TempDir(), "-j2", "--eval", "slow: ; @sleep 0.2; echo slow", "--eval", "fast: ; @echo fast", "slow", "fast").CombinedOutput()
+	require.NoError(t, err, "%s", output)
+	assert.Equal(t, "slow\nfast\n", string(output))
+}
+
+// TestEachPackageIsTestedOnce has packages with names that end as those of packages with a part of their own.
+func TestEachPackageIsTestedOnce(t *testing.T) {
+	bin := t.TempDir()
+	const names = "internal/hack pkg/cmd/cvo internal/test/docs hack cmd/cvo test/docs test/nodes"
+	list := "#!/bin/sh\nfor name in " + names + "; do echo github.com/cluster-version/cvo/$name; done\n"
+	require.NoError(t, os.WriteFile(filepath.Join(bin, "go"), []byte(list), 0o755))
+	run := runMake(t, t.TempDir(), "GOFLAGS=", "--eval", "show: ; @echo $(CACHED)", "show")
+	run.Env = append(run.Env, "PATH="+bin+":"+os.Getenv("PATH"))
 	output, err := run.CombinedOutput()
 	require.NoError(t, err, "%s", output)
-	assert.Equal(t, "slow: -mod=readonly -trimpath\nfast\n", string(output))
+	assert.Equal(t, "internal/hack pkg/cmd/cvo internal/test/docs test/nodes\n", strings.ReplaceAll(string(output), "github.com/cluster-version/cvo/", ""))
 }
 
 // TestTargetsRunTheirParts compares what make would run with the promises of docs/dev/testing.md.
 func TestTargetsRunTheirParts(t *testing.T) {
 	for target, wants := range map[string][]string{
 		"verify":   {"hack/verify-generated.sh", "golangci-lint fmt --diff", "golangci-lint run ./...", "go mod tidy -diff", "hack/verify-docs.sh", "hack/verify-words.sh"},
-		"check":    {"golangci-lint fmt --diff", "go vet ./...", "-- -short "},
-		"test":     {"results/packages.json", "results/uncached.json", "results/paths.json", "hack/slowest.sh"},
+		"check":    {"golangci-lint fmt --diff", "go vet ./...", "-- -short -vet=off"},
+		"test":     {"results/packages.json", "results/uncached.json", "results/paths.json", "-short=false ", "hack/slowest.sh"},
 		"test-all": {"for ring in test race outer interop e2e;", "|| { result=failed failed=1; }", "the rings:"},
 		"race":     {" -race ", "./pkg/engine/rollout "},
 		"outer":    {" ./test/integration ./test/image ./test/..."},
 		"interop":  {" ./test/interop"},
 		"e2e":      {"CVO_E2E=1 ", " ./test/e2e"},
+		"flakes":   {"PKG='' hack/flakes.sh '3'"},
 	} {
 		output, err := runMake(t, filepath.Join(t.TempDir(), "results"), "--dry-run", target).CombinedOutput()
 		require.NoError(t, err, "%s", output)
@@ -375,6 +391,10 @@ func TestTargetsRunTheirParts(t *testing.T) {
 			assert.Contains(t, string(output), want, target)
 		}
 	}
+	output, err := runMake(t, t.TempDir(), "PKG=./hack", "--dry-run", "flakes", "race").CombinedOutput()
+	require.NoError(t, err, "%s", output)
+	assert.Contains(t, string(output), "PKG='./hack' hack/flakes.sh")
+	assert.Contains(t, string(output), "-timeout 20m ./hack")
 }
 
 func TestVerifyDocsFindsBrokenLinks(t *testing.T) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fails if no test passed or failed, and says so unless a package failed, whose error go test shows. It also fails if a test failed in a
-# package that passed: go test believes the exit code of the package. Its arguments are files with the output of `go test -json`. With
-# --skipped before them, a skipped test suffices.
+# package that passed, or if a package ended without the results of its tests: go test believes the exit code of the process. Its arguments
+# are files with the output of `go test -json`. With --skipped before them, a skipped test suffices.
 set -euo pipefail
 results='"pass", "fail"'
 if [ "${1:-}" = --skipped ]; then
@@ -9,11 +9,22 @@ if [ "${1:-}" = --skipped ]; then
   shift
 fi
 
-# A killed run ends with a part of a line. Without a file, no test ran.
-ran=$({ cat "$@" 2>/dev/null || true; } | jq -R "fromjson? | select(.Action == ($results))" | jq --slurp -r '
-  (group_by(.Package) | map(select(any(.Test and .Action == "fail") and any(.Test == null and .Action == "pass"))) | .[0][0].Package) as $hides |
-  if $hides then "hidden \($hides)" elif any(.Test) then "tests" elif any(.Action == "fail") then "a failed package" else "" end')
-if [ "$ran" = tests ]; then exit; fi
-if [[ $ran == hidden* ]]; then echo "a test of ${ran#hidden } failed, and the package exits with 0: its TestMain must exit with the result of m.Run" >&2; fi
-if [ -z "$ran" ]; then echo 'no test ran: PKG or TESTFLAGS selects none, or all were skipped' >&2; fi
+# A killed run ends with a part of a line. Without a file, no test ran. A package whose tests -run leaves out says so.
+ran=$({ cat "$@" 2>/dev/null || true; } | jq -R 'fromjson? | select(.Package)' | jq --slurp -r "
+  def ends: .Action == (\"pass\", \"fail\", \"skip\");
+  def has(\$action; is_test): any(.[]; .Action == \$action and (.Test != null) == is_test);
+  (group_by(.Package) | map(
+    if has(\"fail\"; true) and has(\"pass\"; false) then \"a test of \(.[0].Package) failed, and the package exits with 0\"
+    elif any(.[]; .Test == null and ends) | not then \"the tests of \(.[0].Package) did not end: one has ended the process\"
+    elif has(\"pass\"; false) and all(.[]; .Test == null) and (any(.[]; .Output // \"\" | contains(\"[no tests to run]\")) | not)
+      then \"the tests of \(.[0].Package) did not run\"
+    else empty end) | .[0]) as \$hidden |
+  if \$hidden then \"\(\$hidden): its TestMain must exit with the result of m.Run\"
+  elif any(.[]; .Test and .Action == ($results)) then \"tests\" elif any(.[]; .Action == \"fail\") then \"a failed package\" else \"\" end")
+case $ran in
+tests) exit ;;
+'a failed package') ;;
+'') echo 'no test ran: PKG or TESTFLAGS selects none, or all were skipped' >&2 ;;
+*) echo "$ran" >&2 ;;
+esac
 exit 1
