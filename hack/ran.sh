@@ -14,13 +14,12 @@ ran=$({ cat "$@" 2>/dev/null || true; } | jq -R 'fromjson? | select(.Package)' |
   def ends: .Action == (\"pass\", \"fail\", \"skip\");
   def has(\$action; is_test): any(.[]; .Action == \$action and (.Test != null) == is_test);
   (group_by(.Package) | map(
-    if has(\"fail\"; true) and has(\"pass\"; false) then \"a test of \(.[0].Package) failed, and the package exits with 0\"
-    elif any(.[]; .Test == null and ends) | not then \"the tests of \(.[0].Package) did not end: one has ended the process\"
+    if has(\"fail\"; true) and has(\"pass\"; false) then \"a test of \(.[0].Package) failed, and the package exits with 0: its TestMain must exit with the result of m.Run\"
+    elif any(.[]; .Test == null and ends) | not then \"the tests of \(.[0].Package) did not end: one of them has ended the process\"
     elif has(\"pass\"; false) and all(.[]; .Test == null) and (any(.[]; .Output // \"\" | contains(\"[no tests to run]\")) | not)
-      then \"the tests of \(.[0].Package) did not run\"
+      then \"the tests of \(.[0].Package) did not run: its TestMain must call m.Run\"
     else empty end) | .[0]) as \$hidden |
-  if \$hidden then \"\(\$hidden): its TestMain must exit with the result of m.Run\"
-  elif any(.[]; .Test and .Action == ($results)) then \"tests\" elif any(.[]; .Action == \"fail\") then \"a failed package\" else \"\" end")
+  if \$hidden then \$hidden elif any(.[]; .Test and .Action == ($results)) then \"tests\" elif any(.[]; .Action == \"fail\") then \"a failed package\" else \"\" end")
 case $ran in
 tests) exit ;;
 'a failed package') ;;
