@@ -313,18 +313,17 @@ func (r *drains) slotRefusal(ctx context.Context, n *corev1.Node, nodes []*corev
 		return "", fmt.Errorf("listing MachineConfigPools: %w", err)
 	}
 	all := pointers.To(pools.Items)
-	members := pool.Assign(all, nodes).Nodes
-	i := slices.IndexFunc(all, func(p *mcfgv1.MachineConfigPool) bool {
-		return slices.ContainsFunc(members[p.Name], func(member *corev1.Node) bool { return member.Name == n.Name })
-	})
+	members := pool.Assign(all, nodes)
+	name, _ := members.Pool(n)
+	i := slices.IndexFunc(all, func(p *mcfgv1.MachineConfigPool) bool { return p.Name == name })
 	if i < 0 {
 		return "", nil
 	}
 	var rules api.NodeRolloutPolicy
-	if err := r.client.Get(ctx, client.ObjectKey{Name: all[i].Name}, &rules); client.IgnoreNotFound(err) != nil {
-		return "", fmt.Errorf("reading NodeRolloutPolicy %s: %w", all[i].Name, err)
+	if err := r.client.Get(ctx, client.ObjectKey{Name: name}, &rules); client.IgnoreNotFound(err) != nil {
+		return "", fmt.Errorf("reading NodeRolloutPolicy %s: %w", name, err)
 	}
-	return pool.RestorationRefusal(all[i], members[all[i].Name], n, int(rules.Spec.MaxUnavailablePerZone)), nil
+	return pool.RestorationRefusal(all[i], members.Nodes[name], n, int(rules.Spec.MaxUnavailablePerZone)), nil
 }
 
 // hasBegun reports whether the drain of a node has begun: it has our cordon, or evictions if the cordon is another client's.
