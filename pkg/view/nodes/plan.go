@@ -129,7 +129,7 @@ type Draft struct {
 	cluster Cluster
 	plan    *Plan
 	// drafts are the pools whose nodes may start, those of the plan and the others, because all share the budgets.
-	drafts []draft
+	drafts []*draft
 	// rules are the drain rules by node.
 	rules map[string]drain.Rules
 }
@@ -164,11 +164,11 @@ func NewDraft(c Cluster, configs Configs, only string) (*Draft, error) {
 	members := pool.Assign(c.Pools, c.Nodes)
 	for _, p := range c.Pools {
 		isShown := only == "" || only == p.Name
-		d.drafts = append(d.drafts, r.draft(p, members, c.Nodes, c.Machines, isShown))
+		d.drafts = append(d.drafts, new(r.draft(p, members, c.Nodes, c.Machines, isShown)))
 	}
 	d.restrict(configs.RolloutPolicies)
 	// The controller does not start nodes of paused pools, so they must not take budgets from others.
-	slices.SortFunc(d.drafts, func(a, b draft) int {
+	slices.SortFunc(d.drafts, func(a, b *draft) int {
 		return cmp.Or(compareBool(a.Paused, b.Paused), strings.Compare(a.Name, b.Name))
 	})
 	for _, mc := range configs.Added {
@@ -188,10 +188,11 @@ func (d *Draft) restrict(policies map[string]*api.NodeRolloutPolicy) {
 		states[i].Health = policy.ReportedHealth(policies[p.Name], p.Target != p.Config)
 	}
 	for i, decision := range policy.Decide(states, d.plan.At) {
-		d.drafts[i].input.Restrict(decision)
+		p := d.drafts[i]
+		p.input.Restrict(decision)
 		rules := states[i].Policy
-		d.drafts[i].hasQuery = rules != nil && rules.Spec.Health.PoolUnhealthyIf != ""
-		maps.Copy(d.rules, drain.RulesByNode(rules, d.drafts[i].nodes))
+		p.hasQuery = rules != nil && rules.Spec.Health.PoolUnhealthyIf != ""
+		maps.Copy(d.rules, drain.RulesByNode(rules, p.nodes))
 	}
 }
 
@@ -207,14 +208,14 @@ func compareBool(a, b bool) int {
 
 // NeedsPods reports whether the plan depends on pods and budgets: a node may start or be drained.
 func (d *Draft) NeedsPods() bool {
-	return slices.ContainsFunc(d.drafts, func(p draft) bool {
+	return slices.ContainsFunc(d.drafts, func(p *draft) bool {
 		return p.shown && (len(p.input.Candidates) > 0 || slices.ContainsFunc(p.Transitions, Transition.mayDrain))
 	})
 }
 
 // NeedsLeader reports whether the plan depends on the node of the leading controller.
 func (d *Draft) NeedsLeader() bool {
-	return slices.ContainsFunc(d.drafts, func(p draft) bool {
+	return slices.ContainsFunc(d.drafts, func(p *draft) bool {
 		return p.shown && p.input.UpdatesControlPlane && len(p.input.Candidates) > 1
 	})
 }
@@ -428,7 +429,7 @@ func (d *Draft) Plan(w Workload) *Plan {
 	planner := func(pools []plan.Pool) []plan.Plan { return index.Plan(pools, d.cluster.At) }
 	guard := func(n *corev1.Node) string { return plan.EtcdRefusal(n, d.cluster.Nodes, etcd, w.Budgets) }
 	for i, result := range plan.Guarded(inputs, planner, guard) {
-		if p := &d.drafts[i]; p.shown {
+		if p := d.drafts[i]; p.shown {
 			if (p.input.UpdatesControlPlane || p.hasQuery) && len(result.Start) > 0 {
 				p.Reported = pool.Message(p.pool, pool.NodesWaiting)
 			}
