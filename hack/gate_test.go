@@ -152,6 +152,7 @@ func TestRanRequiresATest(t *testing.T) {
 		code, skipped       int // without and with --skipped
 	}{
 		{"a test that passed", passed, "", 0, 0},
+		{"two tests that passed", `{"Action":"pass","Package":"q","Test":"TestC"}` + "\n" + passed, "", 0, 0},
 		{"a test that failed", `{"Action":"fail","Package":"p","Test":"TestA"}` + "\n" + `{"Action":"fail","Package":"p"}`, "", 0, 0},
 		{
 			"a failed test in a package that passes", `{"Action":"fail","Package":"p","Test":"TestA"}` + "\n" + `{"Action":"pass","Package":"p"}` + "\n" +

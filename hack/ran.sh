@@ -11,15 +11,17 @@ fi
 
 # A killed run ends with a part of a line. Without a file, no test ran. A package whose tests -run leaves out says so.
 ran=$({ cat "$@" 2>/dev/null || true; } | jq -R 'fromjson? | select(.Package)' | jq --slurp -r "
-  def ends: .Action == (\"pass\", \"fail\", \"skip\");
-  def has(\$action; is_test): any(.[]; .Action == \$action and (.Test != null) == is_test);
+  def some(condition): map(select(condition)) | length > 0; # any(generator; condition) of jq 1.6 is wrong if condition has two outputs
+  def is(\$actions): [.Action] | inside(\$actions);
   (group_by(.Package) | map(
-    if has(\"fail\"; true) and has(\"pass\"; false) then \"a test of \(.[0].Package) failed, and the package exits with 0: its TestMain must exit with the result of m.Run\"
-    elif any(.[]; .Test == null and ends) | not then \"the tests of \(.[0].Package) did not end: one of them has ended the process\"
-    elif has(\"pass\"; false) and all(.[]; .Test == null) and (any(.[]; .Output // \"\" | contains(\"[no tests to run]\")) | not)
+    if some(.Test and .Action == \"fail\") and some(.Test == null and .Action == \"pass\")
+      then \"a test of \(.[0].Package) failed, and the package exits with 0: its TestMain must exit with the result of m.Run\"
+    elif some(.Test == null and is([\"pass\", \"fail\", \"skip\"])) | not
+      then \"the tests of \(.[0].Package) did not end: one of them has ended the process\"
+    elif some(.Test == null and .Action == \"pass\") and (some(.Test) | not) and (some(.Output // \"\" | contains(\"[no tests to run]\")) | not)
       then \"the tests of \(.[0].Package) did not run: its TestMain must call m.Run\"
     else empty end) | .[0]) as \$hidden |
-  if \$hidden then \$hidden elif any(.[]; .Test and .Action == ($results)) then \"tests\" elif any(.[]; .Action == \"fail\") then \"a failed package\" else \"\" end")
+  if \$hidden then \$hidden elif some(.Test and is([$results])) then \"tests\" elif some(.Action == \"fail\") then \"a failed package\" else \"\" end")
 case $ran in
 tests) exit ;;
 'a failed package') ;;
