@@ -410,8 +410,8 @@ func TestNodesAreRestoredWithinMaxUnavailable(t *testing.T) {
 		var events corev1.EventList
 		require.NoError(c, s.client.List(t.Context(), &events))
 		var nodes []string
-		for _, e := range events.Items {
-			if e.Reason == "ConfigDriftDetected" {
+		for _, e := range events.Items { // those of other tests are about other nodes with these names
+			if e.Reason == "ConfigDriftDetected" && (e.InvolvedObject.UID == s.node("n1").UID || e.InvolvedObject.UID == s.node("n2").UID) {
 				assert.Contains(c, e.Message, "the host differs from MachineConfig "+config+": /etc/a: missing")
 				nodes = append(nodes, e.InvolvedObject.Name)
 			}
