@@ -286,8 +286,9 @@ func TestUpgradeWaitEndsAtItsGoal(t *testing.T) {
 
 	t.Run("it reports a rejection", func(t *testing.T) {
 		c.ask(t, &configv1.Update{Version: "1.2.0", Image: clusterversions.VersionedRelease("1.2.0").Image})
-		w, script := c.wait(t), c.wait(t, "-o", "yaml", "--quiet")
+		w, script := c.wait(t), c.wait(t, "-o", "yaml")
 		w.until("waiting for the version operator")
+		script.until("waiting for the version operator")
 		c.report(t, "1.1.0", done, clusterversions.Condition(api.ReleaseAccepted, configv1.ConditionFalse, "RetrievePayload", "Nobody signed it."))
 		out, errs, code := w.end()
 		assert.Equal(t, command.ExitRefused, code)

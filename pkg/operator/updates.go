@@ -13,7 +13,6 @@ import (
 	"github.com/cluster-version/cvo/pkg/clusterversion/updates"
 	"github.com/cluster-version/cvo/pkg/operator/clustermetrics"
 	"github.com/cluster-version/cvo/pkg/update/metrics/local"
-	"github.com/cluster-version/cvo/pkg/update/risk"
 	"github.com/cluster-version/cvo/pkg/update/service"
 )
 
@@ -28,7 +27,7 @@ func newUpdates(clk clock.PassiveClock, reader client.Reader, own prometheus.Gat
 		return updates.Options{}, err
 	}
 	known := slices.Sorted(maps.Keys(clustermetrics.Descriptions()))
-	risks := risk.New(clk, local.OrLocal(server, local.New(clk, own, known)), risk.Options{})
+	risks := local.NewEvaluator(clk, server, own, known)
 	random := rand.New(rand.NewPCG(options.Seed, 1))
 	return updates.Options{
 		Ask: service.NewAsker(reader, options.Outside.Access, options.UpdateService).Ask, Risks: risks,

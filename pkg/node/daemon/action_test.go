@@ -499,4 +499,39 @@ func TestChangeThatFailsWithoutTheDaemonIsAFailedAttempt(t *testing.T) {
 		assert.Positive(t, after)
 		assert.Equal(t, 1, d.attempts.Times)
 	}
+
+	init.run = func(string) error { return context.Canceled } // the daemon is killed before the service starts
+	require.Error(t, d.apply(t.Context(), name, config.Content{}, nil))
+	d = daemon()
+	_, _, err = d.step(t.Context(), n)
+	require.NoError(t, err)
+	assert.Equal(t, 1, d.attempts.Times, "no other attempt has failed")
 }
+
+// TestFailureOfAFormerTargetDoesNotCountLater kills the daemon while the service of the host runs. When the next one starts, the node has another target.
+func TestFailureOfAFormerTargetDoesNotCountLater(t *testing.T) {
+	s, m, name := machineWith(t)
+	d := process(t, s, m)
+	remote := &failed{d.machine, machine.Failure{Attempt: "1", Config: name, Text: "the disk is full"}}
+	d.machine = remote
+	d.missed(t.Context(), host.State{}, "other")
+	d.missed(t.Context(), host.State{}, name)
+	assert.Zero(t, d.attempts.Times)
+	remote.failure.Attempt = "2"
+	d.missed(t.Context(), host.State{RolledBack: host.RolledBack{Config: name}}, name)
+	assert.Zero(t, d.attempts.Times, "the roll back is reported")
+	remote.failure = machine.Failure{}
+	d.missed(t.Context(), host.State{}, "")
+	assert.Zero(t, d.attempts.Times)
+	remote.failure = machine.Failure{Attempt: "3", Config: name}
+	d.missed(t.Context(), host.State{}, name)
+	assert.Equal(t, 1, d.attempts.Times)
+}
+
+// failed is a machine with a last failure.
+type failed struct {
+	Machine
+	failure machine.Failure
+}
+
+func (f *failed) LastFailure() machine.Failure { return f.failure }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"strings"
 	"time"
 
@@ -15,7 +14,6 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/host"
-	"github.com/cluster-version/cvo/pkg/node/machine"
 )
 
 // attemptsRecord is the name of the host's record with the attempts.
@@ -35,11 +33,15 @@ type attempts struct {
 	Times int `json:"times,omitempty"`
 	// Last is the time of the last failure.
 	Last time.Time `json:"last,omitzero"`
-	// Running is the name of the config whose attempt runs; empty if none does. A service of the host makes the change, and may fail while no daemon runs.
-	Running string `json:"running,omitempty"`
+	// Counted identifies the last failed change of the host that the daemon has counted. A service of the host makes the changes, and may fail while no
+	// daemon runs.
+	Counted string `json:"counted,omitempty"`
 	// Retried identifies the last request to try again that the daemon has followed, see retryID.
 	Retried string `json:"retried,omitempty"`
 }
+
+// none returns the attempts after which no failed one counts.
+func (a attempts) none() attempts { return attempts{Counted: a.Counted, Retried: a.Retried} }
 
 // wait returns the time until the next attempt.
 func (a attempts) wait(now time.Time) time.Duration {
@@ -57,26 +59,21 @@ func (d *Daemon) recall(ctx context.Context) {
 	if now := d.clock.Now(); d.attempts.Last.After(now) {
 		d.attempts.Last = now // the clock of the host has been set back
 	}
-	d.interrupted = d.attempts.Running
-}
-
-// begin records that an attempt begins.
-func (d *Daemon) begin(ctx context.Context, name string) {
-	a := d.attempts
-	a.Running = name
-	d.save(ctx, a)
 }
 
 // missed counts the attempt of a former process that failed while no daemon ran. s is the host's state without a pending change.
 func (d *Daemon) missed(ctx context.Context, s host.State, desired string) {
-	name := d.interrupted
-	d.interrupted = ""
-	if name == "" || name != desired || name == s.Current.Name || s.RolledBack.Config != "" {
+	last := d.machine.LastFailure()
+	if last.Attempt == "" || last.Attempt == d.attempts.Counted {
 		return
 	}
-	if err := d.machine.Result(name); err != nil && !errors.Is(err, machine.ErrRebooting) {
-		d.fail(ctx, name, api.NodeDegraded, err.Error())
+	if last.Config == desired && s.RolledBack.Config == "" {
+		d.fail(ctx, desired, api.NodeDegraded, last.Text)
+		return
 	}
+	a := d.attempts
+	a.Counted = last.Attempt // it will not count later, when the desired config is another one
+	d.save(ctx, a)
 }
 
 // save stores the attempts on the host. If that fails, perhaps for the reason of a failed attempt, this process knows them at least.
@@ -92,11 +89,12 @@ func (d *Daemon) save(ctx context.Context, a attempts) {
 
 // fail counts a failure of a config, with the state of the Node and the reason.
 func (d *Daemon) fail(ctx context.Context, name, state, reason string) {
-	a := attempts{Config: name, State: state, Reason: excerpt(reason), Times: 1, Last: d.clock.Now().UTC(), Retried: d.attempts.Retried}
+	a := d.attempts.none()
 	if d.attempts.Config == name {
-		a.Times += d.attempts.Times
-		a.Replaces = d.attempts.Replaces
+		a.Times, a.Replaces = d.attempts.Times, d.attempts.Replaces
 	}
+	a.Config, a.State, a.Reason, a.Last, a.Counted = name, state, excerpt(reason), d.clock.Now().UTC(), d.machine.LastFailure().Attempt
+	a.Times++
 	d.save(ctx, a)
 }
 

@@ -58,8 +58,6 @@ type Daemon struct {
 	policies operatorv1.NodeDisruptionPolicyConfig
 	// attempts is also a record of the host.
 	attempts attempts
-	// interrupted is the config that a former process was applying when it ended, until this process knows the result.
-	interrupted string
 	// staging is the result of the last request to stage a config.
 	staging staging
 	drift   drift
@@ -77,7 +75,7 @@ type Machine interface {
 	Resume(ctx context.Context) error
 	Undo(ctx context.Context) error
 	Confirm(ctx context.Context, name string) error
-	Result(name string) error
+	LastFailure() machine.Failure
 	Release(ctx context.Context) error
 	Accepts(ctx context.Context, action disruption.Action) (bool, error)
 	Refusal(ctx context.Context, content config.Content, actions []disruption.Action) (string, error)
@@ -238,20 +236,22 @@ func (d *Daemon) step(ctx context.Context, n *corev1.Node) (written *corev1.Node
 	}
 	next := d.attempts
 	if isRequested {
-		next = attempts{Retried: retryID(n), Config: desired, Replaces: true}
+		next = attempts{Counted: d.attempts.Counted, Retried: retryID(n), Config: desired, Replaces: true}
 		logr.FromContextOrDiscard(ctx).Info("retrying on request", "config", desired)
 	} else if isCurrent && d.attempts.Config == "" && rolledBack.Config == "" {
-		restores, err := d.restoresItself(ctx, n, state)
+		restores, again, err := d.restoresItself(ctx, n, state)
 		if err != nil {
 			return nil, 0, err
 		}
+		compareAgain = first(compareAgain, again)
 		if restores {
-			next = attempts{Retried: d.attempts.Retried, Config: desired, Replaces: true}
+			next = d.attempts.none()
+			next.Config, next.Replaces = desired, true
 			logr.FromContextOrDiscard(ctx).Info("restoring the content", "config", desired)
 		}
 	}
 	if isCurrent && d.drift.reason == "" {
-		next = attempts{Retried: next.Retried}
+		next = next.none()
 		if rolledBack.Config != "" { // of an attempt to restore the content
 			if err := d.host.ForgetRollBack(); err != nil {
 				return nil, 0, err
@@ -265,9 +265,10 @@ func (d *Daemon) step(ctx context.Context, n *corev1.Node) (written *corev1.Node
 		written, err := d.reportRollBack(ctx, n, current.Name, rolledBack.Reason)
 		return written, compareAgain, err
 	case isCurrent && d.attempts.Config != desired, desired == "":
-		return d.settle(ctx, n, state)
+		written, after, err = d.settle(ctx, n, state)
+	default:
+		written, after, err = d.update(ctx, n, current, desired)
 	}
-	written, after, err = d.update(ctx, n, current, desired)
 	return written, first(after, compareAgain), err
 }
 
@@ -486,7 +487,6 @@ func (d *Daemon) disruption(ctx context.Context, from, to config.Content) (disru
 }
 
 func (d *Daemon) apply(ctx context.Context, name string, content config.Content, actions []disruption.Action) error {
-	d.begin(ctx, name)
 	if err := d.machine.Apply(ctx, name, content, actions); err != nil {
 		return err
 	}
@@ -501,7 +501,7 @@ func (d *Daemon) confirm(ctx context.Context, name string) error {
 	}
 	if err == nil {
 		logr.FromContextOrDiscard(ctx).Info("config applied", "config", name, "paths", pathsOf(change))
-		d.save(ctx, attempts{Retried: d.attempts.Retried})
+		d.save(ctx, d.attempts.none())
 		d.drift.unwatch()
 		d.drift = drift{at: d.drift.at, changes: d.drift.changes} // the rest is that of before
 	}

@@ -99,21 +99,21 @@ func (d *Daemon) compare(ctx context.Context, s host.State) (after time.Duration
 }
 
 // restoresItself reports whether the daemon restores the content of the current config without a request of an administrator: the pool's policy wants it,
-// the Node shows the difference, and no reboot is needed.
-func (d *Daemon) restoresItself(ctx context.Context, n *corev1.Node, s host.State) (bool, error) {
+// the Node shows the difference, and no reboot is needed. after is the time until it must be asked again; 0 if only a change requires that.
+func (d *Daemon) restoresItself(ctx context.Context, n *corev1.Node, s host.State) (restores bool, after time.Duration, err error) {
 	if !d.mayRestore || len(d.drift.found) == 0 || n.Annotations[api.NodeReasonAnnotation] != excerpt(d.drift.reason) {
-		return false, nil
+		return false, 0, nil
 	}
 	content, err := d.host.Content(s.Current)
 	if err != nil {
-		return false, err
+		return false, 0, err
 	}
 	decision, err := d.disruption(ctx, host.Without(content, d.drift.found), content)
 	if _, isObstacle := errors.AsType[obstacle](err); isObstacle {
-		return false, nil // the Node is degraded anyway
+		return false, requestRetry.Max, nil // the Node is degraded anyway, and no event shows that the init system answers again
 	}
 	isReboot := func(a disruption.Action) bool { return a.Type == operatorv1.RebootStatusAction }
-	return err == nil && !slices.ContainsFunc(decision.Actions, isReboot), err
+	return err == nil && !slices.ContainsFunc(decision.Actions, isReboot), 0, err
 }
 
 // difference returns a sentence without period about a host that differs from a config, with the remedy.

@@ -3,6 +3,8 @@
 package daemon
 
 import (
+	"context"
+	"errors"
 	"os"
 	"testing"
 	"time"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/config"
+	"github.com/cluster-version/cvo/pkg/node/disruption"
 	"github.com/cluster-version/cvo/pkg/node/machine"
 	"github.com/cluster-version/cvo/pkg/node/progress"
 	played "github.com/cluster-version/cvo/test/machine"
@@ -224,6 +227,15 @@ func TestPermittedDaemonRestoresTheContent(t *testing.T) {
 	step()
 	assert.NoFileExists(t, file, "it would need a reboot")
 
+	d.policies.Files = []operatorv1.NodeDisruptionPolicySpecFile{{Path: "/etc/motd", Actions: []operatorv1.NodeDisruptionPolicySpecAction{
+		{Type: operatorv1.RestartSpecAction, Restart: &operatorv1.RestartService{ServiceName: "crio.service"}},
+	}}}
+	answers := d.machine
+	d.machine = unanswered{answers}
+	assert.Equal(t, requestRetry.Max, step(), "it asks the init system again")
+	assert.NoFileExists(t, file)
+	d.machine = answers
+
 	d.policies.Files = []operatorv1.NodeDisruptionPolicySpecFile{{Path: "/etc/motd", Actions: []operatorv1.NodeDisruptionPolicySpecAction{{Type: operatorv1.NoneSpecAction}}}}
 	d.mayRestore = false
 	step()
@@ -243,6 +255,13 @@ func TestPermittedDaemonRestoresTheContent(t *testing.T) {
 	}
 	assert.Equal(t, []time.Duration{2 * time.Second, 4 * time.Second, 8 * time.Second}, delays, "two writers do not fight at full speed")
 	d.drift.unwatch()
+}
+
+// unanswered is a machine whose init system does not answer.
+type unanswered struct{ Machine }
+
+func (unanswered) Accepts(context.Context, disruption.Action) (bool, error) {
+	return false, errors.New("no answer in time")
 }
 
 // restore writes the content of the config, whatever the umask is.

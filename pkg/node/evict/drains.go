@@ -308,22 +308,25 @@ func (r *drains) refusal(ctx context.Context, n *corev1.Node, nodes []*corev1.No
 
 // slotRefusal returns pool.RestorationRefusal for the node's pool; empty without a pool.
 func (r *drains) slotRefusal(ctx context.Context, n *corev1.Node, nodes []*corev1.Node) (string, error) {
-	var pools mcfgv1.MachineConfigPoolList
-	if err := r.client.List(ctx, &pools, client.UnsafeDisableDeepCopy); err != nil {
-		return "", fmt.Errorf("listing MachineConfigPools: %w", err)
+	all, err := r.pools(ctx)
+	if err != nil {
+		return "", err
 	}
-	all := pointers.To(pools.Items)
 	members := pool.Assign(all, nodes)
 	name, _ := members.Pool(n)
 	i := slices.IndexFunc(all, func(p *mcfgv1.MachineConfigPool) bool { return p.Name == name })
 	if i < 0 {
 		return "", nil
 	}
-	var rules api.NodeRolloutPolicy
-	if err := r.client.Get(ctx, client.ObjectKey{Name: name}, &rules); client.IgnoreNotFound(err) != nil {
-		return "", fmt.Errorf("reading NodeRolloutPolicy %s: %w", name, err)
+	p, err := r.policy(ctx, name)
+	if err != nil {
+		return "", err
 	}
-	return pool.RestorationRefusal(all[i], members.Nodes[name], n, int(rules.Spec.MaxUnavailablePerZone)), nil
+	perZone := 0
+	if p != nil {
+		perZone = int(p.Spec.MaxUnavailablePerZone)
+	}
+	return pool.RestorationRefusal(all[i], members.Nodes[name], n, perZone), nil
 }
 
 // hasBegun reports whether the drain of a node has begun: it has our cordon, or evictions if the cordon is another client's.

@@ -313,8 +313,8 @@ func (m *Machine) Undo(ctx context.Context) error {
 // Confirm makes the applied change to the named config current, see host.Confirm.
 func (m *Machine) Confirm(_ context.Context, name string) error { return m.host.Confirm(name) }
 
-// Result returns nil: a process that has ended makes no change.
-func (m *Machine) Result(string) error { return nil }
+// LastFailure returns none: a process that has ended makes no change.
+func (m *Machine) LastFailure() Failure { return Failure{} }
 
 // Release removes the folder of the node stage from the host, see host.Release. No change may be pending.
 func (m *Machine) Release(context.Context) error { return m.host.Release() }

@@ -162,15 +162,24 @@ func (r *Remote) Confirm(ctx context.Context, name string) error {
 	return r.request(ctx, Request{Verb: VerbConfirm, Config: name})
 }
 
-// Result returns the error of the last service if it applied a config; nil if it did not or has succeeded, or if that is not known.
-func (r *Remote) Result(name string) error {
+// Failure is a config that a service could not apply. The zero value means that none is known.
+type Failure struct {
+	// Attempt is the number of the request.
+	Attempt string
+	Config  string
+	// Text is the text of the error.
+	Text string
+}
+
+// LastFailure returns the failure of the last service if it applied a config; none if it did something else or has not failed, or if that is not known.
+func (r *Remote) LastFailure() Failure {
 	var last result
 	var request Request
 	err := cmp.Or(r.host.ReadRecord(resultRecord, &last), json.Unmarshal([]byte(last.Request), &request))
-	if err != nil || last.Error == "" || request.Verb != VerbApply || request.Config != name {
-		return nil //nolint:nilerr // the result is not known
+	if err != nil || last.Error == "" || request.Verb != VerbApply || errors.Is(remoteError{last}, ErrRebooting) {
+		return Failure{}
 	}
-	return remoteError{last}
+	return Failure{request.Attempt, request.Config, last.Error}
 }
 
 // Release is like Machine.Release.

@@ -105,15 +105,19 @@ func (h Health) Report(p *api.NodeRolloutPolicy) (conditions []metav1.Condition)
 // Unhealthy says why no node of a pool starts by spec.health.poolUnhealthyIf of its policy, as a sentence without subject and period; empty if nodes may. results is the
 // number of results of the query, and err says why they are not known.
 func Unhealthy(p *api.NodeRolloutPolicy, results int, err error) string {
-	found := ""
 	switch {
 	case err != nil:
-		found = "cannot be evaluated: " + excerpt(err)
+		return unhealthy(p, "cannot be evaluated: "+excerpt(err))
 	case results > 0:
-		found = "has " + printable.Count(results, "result")
-	default:
-		return ""
+		return unhealthy(p, "has "+printable.Count(results, "result"))
 	}
+	return ""
+}
+
+// NotEvaluated is like Unhealthy, before the first answer.
+func NotEvaluated(p *api.NodeRolloutPolicy) string { return unhealthy(p, "is not evaluated yet") }
+
+func unhealthy(p *api.NodeRolloutPolicy, found string) string {
 	return fmt.Sprintf("waits until the pool is healthy: spec.health.poolUnhealthyIf of NodeRolloutPolicy %s %s", p.Name, found)
 }
 

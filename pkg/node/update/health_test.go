@@ -95,14 +95,16 @@ func TestOnlyHealthChecksWaitForStatusOfNodes(t *testing.T) {
 	assert.Equal(t, time.Unix(1, 0), before.Status.Conditions[0].LastHeartbeatTime.Time, "the object of the cache is not changed")
 }
 
-// played plays a Prometheus. It counts the queries.
+// played plays a Prometheus. It counts the queries, and answers as often as answers receives.
 type played struct {
 	results []float64
 	err     error
 	queries int
+	answers chan struct{}
 }
 
 func (p *played) Query(context.Context, string) ([]float64, error) {
+	<-p.answers
 	p.queries++
 	return p.results, p.err
 }
@@ -115,9 +117,15 @@ func TestPoolWaitsForMetrics(t *testing.T) {
 	rules.Spec.Health.PoolUnhealthyIf = "ALERTS"
 	m.policies = []api.NodeRolloutPolicy{rules}
 	r := m.controller()
-	metrics := &played{err: errors.New("no response in time")}
+	metrics := &played{err: errors.New("no response in time"), answers: make(chan struct{})}
 	clk := clocktesting.NewFakePassiveClock(time.Now())
-	r.options.Metrics, r.clock = metrics, clk
+	r.clock, r.queries = clk, newQueries(metrics, clk)
+	answered := make(chan struct{})
+	go r.queries.run(t.Context(), func() { answered <- struct{}{} })
+	answer := func() {
+		metrics.answers <- struct{}{}
+		<-answered
+	}
 	reconcilePools := func() (message string, next time.Duration) {
 		r.nextPlan = time.Time{}
 		result, err := r.Reconcile(t.Context(), reconcile.Request{})
@@ -125,6 +133,13 @@ func TestPoolWaitsForMetrics(t *testing.T) {
 		return pool.Message(&m.pools[1], pool.NodesWaiting), result.RequeueAfter
 	}
 	const waits = "Node n0 waits until the pool is healthy: spec.health.poolUnhealthyIf of NodeRolloutPolicy worker "
+	for range 2 { // the slow server delays no reconcile, and gets one query
+		message, next := reconcilePools()
+		assert.Empty(t, message)
+		assert.Zero(t, next)
+		assert.Empty(t, m.nodes[0].Annotations[api.DesiredConfigAnnotation])
+	}
+	answer()
 	for range 2 { // the answer counts for some time
 		message, next := reconcilePools()
 		assert.Equal(t, waits+"cannot be evaluated: no response in time (and 1 other node)", message)
@@ -134,12 +149,19 @@ func TestPoolWaitsForMetrics(t *testing.T) {
 	metrics.err, metrics.results = nil, []float64{0}
 	clk.SetTime(clk.Now().Add(answerAge))
 	message, next := reconcilePools()
+	assert.Equal(t, waits+"cannot be evaluated: no response in time (and 1 other node)", message, "it stays until the answer")
+	assert.Zero(t, next)
+	answer()
+	message, next = reconcilePools()
 	assert.Equal(t, waits+"has 1 result (and 1 other node)", message)
 	assert.Equal(t, answerAge, next)
 	assert.Empty(t, m.nodes[0].Annotations[api.DesiredConfigAnnotation])
 
 	metrics.results = nil
 	clk.SetTime(clk.Now().Add(answerAge))
+	reconcilePools()
+	assert.Empty(t, m.nodes[0].Annotations[api.DesiredConfigAnnotation])
+	answer()
 	message, next = reconcilePools()
 	assert.Empty(t, message)
 	assert.Zero(t, next)

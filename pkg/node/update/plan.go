@@ -53,6 +53,8 @@ type rollout struct {
 	specError string
 	// waiting explains why nodes wait although slots are free or they hold one; empty if none does.
 	waiting string
+	// isAsking reports whether the answer about the pool's health is not known yet. It is an event.
+	isAsking bool
 	// wait is the time after which the pool must be reconciled again; 0 if only a change of an object requires that.
 	wait time.Duration
 	err  error
@@ -74,7 +76,7 @@ func (r *pools) plan(ctx context.Context, rollouts []*rollout, members pool.Memb
 	if !slices.ContainsFunc(inputs, func(p plan.Pool) bool { return p.CanStart() }) {
 		r.hasIdle.Store(false)
 		for i, p := range plan.NewIndex(nil).Plan(inputs, r.clock.Now()) { // it needs neither pods nor budgets
-			rollouts[i].waiting = explain(inputs[i], p)
+			rollouts[i].explain(inputs[i], p)
 		}
 		return 0, nil
 	}
@@ -113,7 +115,7 @@ func (r *pools) plan(ctx context.Context, rollouts []*rollout, members pool.Memb
 	for i, p := range plans {
 		rollouts[i].targeted = append(rollouts[i].targeted, p.Start...)
 		hasIdle = hasIdle || p.Idle > 0
-		rollouts[i].waiting = explain(inputs[i], p)
+		rollouts[i].explain(inputs[i], p)
 	}
 	r.hasIdle.Store(hasIdle)
 	if wait == 0 && hasIdle {
@@ -129,6 +131,14 @@ func (r *pools) leader(ctx context.Context) string {
 		return ""
 	}
 	return pod.Spec.NodeName
+}
+
+// explain sets waiting, unless the reason becomes known in a moment: two writes would follow each other.
+func (o *rollout) explain(input plan.Pool, p plan.Plan) {
+	o.waiting = explain(input, p)
+	if o.isAsking {
+		o.waiting = pool.Message(o.pool, pool.NodesWaiting)
+	}
 }
 
 // explain returns a sentence about the first node that cannot stage the config, and one about the first that waits although slots are free or it

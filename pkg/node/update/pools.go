@@ -57,8 +57,7 @@ type pools struct {
 	// hasIdle reports whether the last plan left a slot empty although nodes wait, or a plan is being made.
 	hasIdle atomic.Bool
 
-	// answers are those of the metrics that still count, by query.
-	answers map[string]answer
+	queries *queries
 	checks  checks
 	// checksHealth reports whether a policy checks the health of nodes.
 	checksHealth atomic.Bool
@@ -84,7 +83,7 @@ func newPools(c client.Client, guard *controlplane.Guard, clk clock.PassiveClock
 		guard:   guard,
 		access:  newAccess(c),
 		sources: map[string]*sources{},
-		answers: map[string]answer{},
+		queries: newQueries(o.Metrics, clk),
 	}
 }
 

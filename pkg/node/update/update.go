@@ -45,7 +45,7 @@ type Options struct {
 	Settle time.Duration
 	// Pod is the pod of this process. Its node is updated last in the control plane. Empty if the process does not run in a pod.
 	Pod client.ObjectKey
-	// Metrics answers the queries about the health of pools. By default, none is known.
+	// Metrics answers the queries about the health of pools. It is required if a pool has one.
 	Metrics Metrics
 }
 
@@ -54,9 +54,6 @@ func Add(
 	ctx context.Context, mgr manager.Manager, caughtUp *watch.CatchUp, guard *controlplane.Guard, clk clock.PassiveClock, recorder record.EventRecorder, o Options,
 ) error {
 	o.Settle = cmp.Or(o.Settle, DefaultSettle)
-	if o.Metrics == nil {
-		o.Metrics = noMetrics{}
-	}
 	return newPools(mgr.GetClient(), guard, clk, recorder, o).add(ctx, mgr, caughtUp)
 }
 
@@ -80,6 +77,7 @@ func (r *pools) add(ctx context.Context, mgr manager.Manager, caughtUp *watch.Ca
 		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.waitEnds), builder.WithPredicates(cluster.OnChanges(plan.Frees))).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.waitEnds)).
 		WatchesRawSource(roles).
+		WatchesRawSource(r.queries.events()).
 		Complete(caughtUp.Delay(r))
 }
 

@@ -108,7 +108,7 @@ func TestEvaluatorFallsBackToOwnMetrics(t *testing.T) {
 	evaluate := func(source Source) map[string]metav1.Condition {
 		server, err := source.Connect(newClient(t))
 		require.NoError(t, err)
-		e := risk.New(clock.RealClock{}, local.OrLocal(server, local.New(clock.RealClock{}, own, []string{"cluster_version"})), risk.Options{})
+		e := local.NewEvaluator(clock.RealClock{}, server, own, []string{"cluster_version"})
 		var risks []configv1.ConditionalUpdateRisk
 		for _, expression := range []string{"cluster_operator_up", "up", "absent(cluster_version)"} {
 			risks = append(risks, configv1.ConditionalUpdateRisk{Name: expression, MatchingRules: []configv1.ClusterCondition{

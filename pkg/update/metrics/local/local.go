@@ -309,6 +309,12 @@ func (p sample) FH() *histogram.FloatHistogram { return nil }
 func (p sample) Type() chunkenc.ValueType      { return chunkenc.ValFloat }
 func (p sample) Copy() chunks.Sample           { return p }
 
+// NewEvaluator returns an evaluator of update risks that queries a Prometheus, or the metrics of this process if the cluster has no Prometheus. gatherer and known
+// are those of New.
+func NewEvaluator(clk clock.PassiveClock, server risk.Source, gatherer prometheus.Gatherer, known []string) *risk.Evaluator {
+	return risk.New(clk, OrLocal(server, New(clk, gatherer, known)), risk.Options{})
+}
+
 // OrLocal returns a source that queries prometheus, or local if the cluster has no Prometheus.
 func OrLocal(prometheus, local risk.Source) risk.Source { return orLocal{prometheus, local} }
 
