@@ -38,9 +38,9 @@ func binFolder(dir string) (string, error) {
 		dir = os.Getenv(BinEnv)
 	}
 	if dir == "" {
-		root, err := moduleRoot()
+		root, err := ModuleRoot()
 		if err != nil {
-			return "", err
+			return "", fmt.Errorf("%w: set %s to the folder with etcd and kube-apiserver", err, BinEnv)
 		}
 		dir = filepath.Join(root, "bin", "kube")
 	}
@@ -61,8 +61,8 @@ func findBinaries(dir string) (string, error) {
 	return dir, nil
 }
 
-// moduleRoot searches from the working folder, which `go test` sets to the package's folder, upwards.
-func moduleRoot() (string, error) {
+// ModuleRoot returns the folder of this module. It searches from the working folder, which `go test` sets to the package's folder, upwards.
+func ModuleRoot() (string, error) {
 	wd, err := os.Getwd()
 	if err != nil {
 		return "", err
@@ -76,5 +76,5 @@ func moduleRoot() (string, error) {
 			break
 		}
 	}
-	return "", fmt.Errorf("finding the module's root: no go.mod of this module in %s or above: set %s to the folder with etcd and kube-apiserver", wd, BinEnv)
+	return "", fmt.Errorf("finding the module's root: no go.mod of this module in %s or above", wd)
 }

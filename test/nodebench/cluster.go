@@ -6,7 +6,6 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,29 +35,6 @@ const release = "1.0.0"
 
 // agent is the user agent of this program, apart from that of the daemons.
 const agent = "nodebench"
-
-// build builds cvo-node with the flags of the component's image.
-func build(ctx context.Context, dir string, progress io.Writer) (binary string, err error) {
-	root, err := moduleRoot(ctx)
-	if err != nil {
-		return "", err
-	}
-	binary = filepath.Join(dir, "cvo-node")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", binary, "./cmd/cvo-node")
-	cmd.Dir, cmd.Env, cmd.Stderr = root, append(os.Environ(), "CGO_ENABLED=0"), progress
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("building cvo-node: %w", err)
-	}
-	return binary, nil
-}
-
-func moduleRoot(ctx context.Context) (string, error) {
-	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
-	if err != nil {
-		return "", fmt.Errorf("finding the module's root (run nodebench in it): %w", err)
-	}
-	return strings.TrimSpace(string(out)), nil
-}
 
 // testCluster is a control plane with controllers, nodes and pods.
 type testCluster struct {
@@ -161,7 +137,7 @@ func (c *testCluster) install(ctx context.Context) error {
 			}
 		}
 	}
-	root, err := moduleRoot(ctx)
+	root, err := env.ModuleRoot()
 	if err != nil {
 		return err
 	}

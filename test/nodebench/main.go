@@ -26,6 +26,8 @@ import (
 
 	"github.com/go-logr/logr"
 	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/cluster-version/cvo/test/e2e/program"
 )
 
 type options struct {
@@ -136,7 +138,7 @@ func run(ctx context.Context, o options, progress io.Writer) (report *Report, er
 	}
 	if b.cvoNode == "" {
 		b.say("building cvo-node")
-		if b.cvoNode, err = build(ctx, dir, progress); err != nil {
+		if b.cvoNode, err = program.Build(ctx, dir, "cmd/cvo-node", "-ldflags=-s -w"); err != nil {
 			return nil, err
 		}
 	}

@@ -18,6 +18,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/cluster-version/cvo/test/env"
 )
 
 const (
@@ -62,7 +64,7 @@ type Platform struct {
 
 // New builds the parts of releases, pushes the components' images and creates a key.
 func New(ctx context.Context, o Options) (*Platform, error) {
-	root, err := moduleRoot(ctx)
+	root, err := env.ModuleRoot()
 	if err != nil {
 		return nil, err
 	}
@@ -300,12 +302,4 @@ func (p *Platform) command(ctx context.Context, environment []string, name strin
 		return stdout.String(), fmt.Errorf("%s: %w: %s", command, err, bytes.TrimSpace(stderr.Bytes()))
 	}
 	return stdout.String(), nil
-}
-
-func moduleRoot(ctx context.Context) (string, error) {
-	file, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
-	if err != nil {
-		return "", fmt.Errorf("looking for the repository: %w", err)
-	}
-	return filepath.Dir(strings.TrimSpace(string(file))), nil
 }

@@ -20,10 +20,12 @@ import (
 
 const module = "github.com/cluster-version/cvo"
 
-// Build builds a package, such as "test/e2e/probe", as a static program for this machine's architecture and returns its path in dir.
-func Build(ctx context.Context, dir, pkg string) (string, error) {
+// Build builds a package, such as "test/e2e/probe", as a static program for this machine's architecture and returns its path in dir. flags are further ones of
+// `go build`.
+func Build(ctx context.Context, dir, pkg string, flags ...string) (string, error) {
 	binary := filepath.Join(dir, filepath.Base(pkg))
-	command := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", binary, module+"/"+pkg)
+	args := slices.Concat([]string{"build", "-trimpath", "-o", binary}, flags, []string{module + "/" + pkg})
+	command := exec.CommandContext(ctx, "go", args...)
 	command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
 	if out, err := command.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building %s: %w: %s", pkg, err, out)
