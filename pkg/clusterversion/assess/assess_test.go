@@ -280,9 +280,10 @@ func TestEveryReasonHasAText(t *testing.T) {
 	}
 	assert.Greater(t, seen, 30)
 
-	for _, dir := range []string{"../gate", "../rollout", "../apply"} {
+	for _, dir := range []string{"../../engine/gate", "../../engine/rollout", "../../apply"} {
 		packages, err := filepath.Glob(dir + "/*.go")
 		require.NoError(t, err)
+		require.NotEmpty(t, packages, dir)
 		for _, name := range packages {
 			if strings.HasSuffix(name, "_test.go") {
 				continue

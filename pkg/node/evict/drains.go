@@ -318,15 +318,11 @@ func (r *drains) slotRefusal(ctx context.Context, n *corev1.Node, nodes []*corev
 	if i < 0 {
 		return "", nil
 	}
-	p, err := r.policy(ctx, name)
-	if err != nil {
-		return "", err
+	var rules api.NodeRolloutPolicy
+	if err := r.client.Get(ctx, client.ObjectKey{Name: name}, &rules); client.IgnoreNotFound(err) != nil {
+		return "", fmt.Errorf("reading NodeRolloutPolicy %s: %w", name, err)
 	}
-	perZone := 0
-	if p != nil {
-		perZone = int(p.Spec.MaxUnavailablePerZone)
-	}
-	return pool.RestorationRefusal(all[i], members.Nodes[name], n, perZone), nil
+	return pool.RestorationRefusal(all[i], members.Nodes[name], n, int(rules.Spec.MaxUnavailablePerZone)), nil
 }
 
 // hasBegun reports whether the drain of a node has begun: it has our cordon, or evictions if the cordon is another client's.
