@@ -3,7 +3,10 @@
 package command
 
 import (
+	"fmt"
 	"io"
+
+	"github.com/cluster-version/cvo/internal/terminal"
 )
 
 // Silent returns streams that discard the messages of shell completion.
@@ -14,4 +17,14 @@ type Streams struct {
 	In  io.Reader
 	Out io.Writer
 	Err io.Writer
+}
+
+// Warnf writes a warning to Err, as one line. Parts of it may come from a release, a cluster or a registry, so characters that control a terminal are replaced.
+func (s Streams) Warnf(format string, args ...any) { s.say("warning", format, args) }
+
+// Infof is like Warnf for information.
+func (s Streams) Infof(format string, args ...any) { s.say("info", format, args) }
+
+func (s Streams) say(kind, format string, args []any) {
+	fmt.Fprintf(s.Err, "%s: %s\n", kind, terminal.OneLine(fmt.Sprintf(format, args...)))
 }

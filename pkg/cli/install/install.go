@@ -265,7 +265,7 @@ func (o *options) prepare(ctx context.Context, streams command.Streams, cfg *res
 		o.warn(streams)
 	}
 	for _, warning := range installation.Warnings {
-		fmt.Fprintf(streams.Err, "warning: %s\n", terminal.OneLine(warning))
+		streams.Warnf("%s", warning)
 	}
 	return installation, nil
 }
@@ -376,7 +376,7 @@ func (o *options) apply(ctx context.Context, streams command.Streams, cfg *rest.
 // warnNothing warns if the release has no manifest for the cluster.
 func (o *options) warnNothing(streams command.Streams, p plan.Plan) {
 	if p.Nothing != "" {
-		fmt.Fprintf(streams.Err, "warning: nothing will be installed: %s: check --profile\n", printable.Text(p.Nothing))
+		streams.Warnf("nothing will be installed: %s: check --profile", p.Nothing)
 	}
 }
 
@@ -413,7 +413,7 @@ func (o *options) runRender(ctx context.Context, streams command.Streams, reques
 // inform prints a progress line, unless --quiet is set.
 func (o *options) inform(streams command.Streams, format string, args ...any) {
 	if !o.quiet {
-		fmt.Fprintf(streams.Err, "info: %s\n", printable.Text(fmt.Sprintf(format, args...)))
+		streams.Infof("%s", fmt.Sprintf(format, args...))
 	}
 }
 
@@ -424,14 +424,14 @@ func (o *options) warn(streams command.Streams) {
 		return // an earlier check has reported any error
 	}
 	for _, warning := range trust.Warnings() {
-		fmt.Fprintf(streams.Err, "warning: %s: give each member its own key or identity\n", printable.Text(warning))
+		streams.Warnf("%s: give each member its own key or identity", warning)
 	}
 	if o.registry.Insecure {
-		fmt.Fprintln(streams.Err, "warning: --insecure applies to this command only: if the operator needs a registry without TLS, name it with --insecure-registry")
+		streams.Warnf("--insecure applies to this command only: if the operator needs a registry without TLS, name it with --insecure-registry")
 	}
 	for _, store := range trust.Stores {
 		if strings.HasPrefix(store, "file:") {
-			fmt.Fprintf(streams.Err, "warning: the operator in the cluster cannot read the signatures in %s: put them into a store that it can reach, or into ConfigMaps\n", printable.Text(store))
+			streams.Warnf("the operator in the cluster cannot read the signatures in %s: put them into a store that it can reach, or into ConfigMaps", store)
 		}
 	}
 	if !release.Pullspec(o.releaseImage).HasDigest() {
@@ -450,7 +450,7 @@ func (o *options) follow(ctx context.Context, streams command.Streams, cfg *rest
 		for _, trouble := range s.Troubles {
 			if !reported[trouble] {
 				reported[trouble] = true
-				fmt.Fprintf(streams.Err, "warning: %s\n", terminal.OneLine(trouble))
+				streams.Warnf("%s", trouble)
 			}
 		}
 	})

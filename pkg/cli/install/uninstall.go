@@ -122,10 +122,10 @@ func (o *uninstallOptions) run(ctx context.Context, streams command.Streams) err
 	o.removal.Name = o.Name
 	say := func(format string, args ...any) {
 		if !o.quiet {
-			fmt.Fprintf(streams.Err, "info: "+format+"\n", args...)
+			streams.Infof(format, args...)
 		}
 	}
-	logLine := func(text string) { say("%s", terminal.OneLine(text)) }
+	logLine := func(text string) { say("%s", text) }
 	cfg = apiserver.Retrying(cfg, logLine)
 	explain := func() error {
 		return o.limited(ctx, streams, func(ctx context.Context) error { return o.explain(ctx, streams, cfg, logLine) })
@@ -198,7 +198,7 @@ func (o *uninstallOptions) uninstall(ctx context.Context, streams command.Stream
 		}
 	}
 	if unfinished, ok := errors.AsType[*uninstall.UnfinishedError](err); ok {
-		fmt.Fprintf(streams.Err, "info: %s; '%s' continues, and 'cvo install' restores deleted objects once no deletion is pending\n", unfinished.Left, o.again)
+		streams.Infof("%s; '%s' continues, and 'cvo install' restores deleted objects once no deletion is pending", unfinished.Left, o.again)
 	}
 	if err != nil {
 		return err
@@ -207,7 +207,7 @@ func (o *uninstallOptions) uninstall(ctx context.Context, streams command.Stream
 		fmt.Fprintln(streams.Out, summary(o.removal, cfg.Host, results))
 	}
 	if refusal != "" {
-		fmt.Fprintln(streams.Err, terminal.OneLine("warning: without --dry-run, this uninstall would be refused: "+refusal))
+		streams.Warnf("without --dry-run, this uninstall would be refused: %s", refusal)
 	}
 	return nil
 }

@@ -86,7 +86,7 @@ func (o *planOptions) run(ctx context.Context, streams command.Streams) error {
 		return o.explain(ctx, err)
 	}
 	for _, name := range plan.Unselected {
-		fmt.Fprintf(streams.Err, "warning: no pool selects MachineConfig %s: check its labels\n", terminal.OneLine(name))
+		streams.Warnf("no pool selects MachineConfig %s: check its labels", name)
 	}
 	if o.output != "" {
 		err = printing.Structured(streams, o.output, plan)

@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/internal/pointers"
-	"github.com/cluster-version/cvo/internal/terminal"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/cli/printing"
@@ -168,7 +167,7 @@ func (o *releaseOptions) follow(ctx context.Context, streams command.Streams, c 
 			if line == "" {
 				stop()
 			} else if line != last && !o.quiet {
-				fmt.Fprintln(streams.Err, terminal.OneLine("info: waiting for "+line))
+				streams.Infof("waiting for %s", line)
 			}
 			last = line
 			return nil

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/inclusion"
@@ -109,7 +108,7 @@ func LoadAny(
 		return nil, err
 	}
 	for _, w := range p.Warnings {
-		fmt.Fprintf(streams.Err, "warning: %s\n", printable.Text(w))
+		streams.Warnf("%s", w)
 	}
 	return p, nil
 }

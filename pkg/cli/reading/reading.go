@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/utils/clock"
 
-	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/author/assemble/input"
 	"github.com/cluster-version/cvo/pkg/author/inspect"
 	"github.com/cluster-version/cvo/pkg/author/lint/source"
@@ -144,7 +143,7 @@ func (f *Flags) verify(ctx context.Context, streams command.Streams, images *ima
 		return err
 	}
 	if policy == nil {
-		fmt.Fprintf(streams.Err, "info: Looking at %s; its signatures are not checked\n", printable.Text(img.ByDigest()))
+		streams.Infof("Looking at %s; its signatures are not checked", img.ByDigest())
 		return nil
 	}
 	verifier, err := verify.New(*policy, verifying.Sources(images), clock.RealClock{})

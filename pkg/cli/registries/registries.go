@@ -191,9 +191,9 @@ func WarnOfInsecurity(streams command.Streams, flags *pflag.FlagSet) {
 	const danger = "certificates are not checked and plain HTTP is allowed, so other hosts on the network may read " +
 		"credentials and change the digest of a tag"
 	if insecure, err := flags.GetBool("insecure"); err == nil && insecure {
-		fmt.Fprintf(streams.Err, "warning: --insecure applies to all registries and mirrors: %s; select one with --insecure-registry\n", danger)
+		streams.Warnf("--insecure applies to all registries and mirrors: %s; select one with --insecure-registry", danger)
 	} else if hosts, err := flags.GetStringSlice("insecure-registry"); err == nil && len(hosts) > 0 {
-		fmt.Fprintf(streams.Err, "warning: --insecure-registry applies to %s: %s\n", strings.Join(hosts, ", "), danger)
+		streams.Warnf("--insecure-registry applies to %s: %s", strings.Join(hosts, ", "), danger)
 	}
 }
 

@@ -226,7 +226,7 @@ func (o *extractOptions) selection(ctx context.Context, streams command.Streams,
 	}
 	if !o.included {
 		if o.credentialsRequests {
-			fmt.Fprintln(streams.Err, "info: The files include CredentialsRequests of optional and unreleased parts: use --included to select the ones for a cluster")
+			streams.Infof("The files include CredentialsRequests of optional and unreleased parts: use --included to select the ones for a cluster")
 		}
 		return selection, nil
 	}
@@ -251,7 +251,7 @@ func (o *extractOptions) clusterFilter(ctx context.Context, streams command.Stre
 		}
 		filter, enables, err := cluster.ForUpdate(ctx, r, images)
 		if enables != "" {
-			fmt.Fprintf(streams.Err, "info: %s\n", printable.Text(enables))
+			streams.Infof("%s", enables)
 		}
 		return filter, cluster.Platform, err
 	}
@@ -289,7 +289,7 @@ func (o *extractOptions) report(streams command.Streams, r *inspect.Release, out
 		})
 	}
 	if n := len(out.LeftOut); n > 0 {
-		fmt.Fprintf(streams.Err, "info: Excluded %s; -o json lists the reasons\n", printable.Count(n, "object"))
+		streams.Infof("Excluded %s; -o json lists the reasons", printable.Count(n, "object"))
 	}
 	text := "Extracted release payload"
 	if r.Image.Digest != "" {

@@ -282,7 +282,7 @@ func writeInfo(streams command.Streams, info *inspect.Info, view inspect.View) e
 	if view == inspect.ViewSizes {
 		info.Measure()
 		all, once := info.TotalBytes()
-		fmt.Fprintf(streams.Err, "info: %d images need %.0f MB, or %.0f MB if shared layers are stored once\n",
+		streams.Infof("%d images need %.0f MB, or %.0f MB if shared layers are stored once",
 			len(info.Images), float64(all)/1e6, float64(once)/1e6)
 	}
 	return info.WriteText(streams.Out, view, time.Now())
@@ -331,7 +331,7 @@ func (o *infoOptions) verifyOne(ctx context.Context, streams command.Streams, re
 		return verifiedRelease{}, err
 	}
 	if len(info.Served) > 0 {
-		fmt.Fprintf(streams.Err, "info: Checked %s in %s\n", printable.Count(len(info.References.Spec.Tags), "image"), printable.List(info.Served, 10))
+		streams.Infof("Checked %s in %s", printable.Count(len(info.References.Spec.Tags), "image"), printable.List(info.Served, 10))
 	}
 	return verifiedRelease{
 		Image: r.Image.Pullspec, Digest: r.Image.Digest, Created: info.References.CreationTimestamp.Time,

@@ -42,7 +42,7 @@ func printOrphans(ctx context.Context, streams command.Streams, config *rest.Con
 		return err
 	}
 	for _, w := range list.Warnings {
-		fmt.Fprintf(streams.Err, "warning: %s\n", printable.Text(w))
+		streams.Warnf("%s", w)
 	}
 	return write(streams.Out, list)
 }

@@ -246,7 +246,7 @@ func (o *options) watchLines(ctx context.Context, streams command.Streams, sourc
 			return nil //nolint:nilerr // an interrupt is the normal end of --watch
 		case err != nil:
 			if text := err.Error(); text != warned {
-				fmt.Fprintln(streams.Err, "warning:", terminal.OneLine(text))
+				streams.Warnf("%s", text)
 				warned = text
 			}
 		case snapshot != nil:

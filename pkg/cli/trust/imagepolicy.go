@@ -91,10 +91,10 @@ func (o *fromImagePolicyOptions) run(ctx context.Context, streams command.Stream
 	for i, s := range object.Spec.Scopes {
 		scopes[i] = string(s)
 	}
-	fmt.Fprintf(streams.Err, "info: A trust policy has no scopes: once applied, the signer of %s may sign every release of the cluster, not only the releases in %s\n",
+	streams.Infof("A trust policy has no scopes: once applied, the signer of %s may sign every release of the cluster, not only the releases in %s",
 		printable.Text(object.Name), printable.Text(strings.Join(scopes, ", ")))
 	if replaces {
-		fmt.Fprintf(streams.Err, "warning: ConfigMap %s/%s exists: applying this one replaces the cluster's trust policy\n", api.ConfigNamespace, api.TrustConfigMap)
+		streams.Warnf("ConfigMap %s/%s exists: applying this one replaces the cluster's trust policy", api.ConfigNamespace, api.TrustConfigMap)
 	}
 	return printing.Structured(streams, o.output, trustConfigMap(data))
 }

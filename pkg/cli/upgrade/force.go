@@ -2,12 +2,10 @@ package upgrade
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/cluster-version/cvo/internal/terminal"
 	"github.com/cluster-version/cvo/pkg/cli/cluster"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/oci/egress"
@@ -32,7 +30,7 @@ func (o *options) confirmForce(ctx context.Context, streams command.Streams) err
 	insecure, err := egress.Insecure(ctx, reader, nil)
 	switch {
 	case apierrors.IsForbidden(err):
-		fmt.Fprintf(streams.Err, "warning: cannot find out whether the cluster contacts registries without TLS: %s\n", terminal.OneLine(err.Error()))
+		streams.Warnf("cannot find out whether the cluster contacts registries without TLS: %s", err.Error())
 		return nil
 	case err != nil:
 		return err

@@ -29,7 +29,7 @@ func (o *options) overview(ctx context.Context, streams command.Streams) error {
 	}
 	v := overview.New(cv)
 	if v.Preflight, err = request.ReadPreflight(ctx, c, cv); err != nil {
-		fmt.Fprintln(streams.Err, "warning: Cannot read the preflight's result:", terminal.OneLine(err.Error()))
+		streams.Warnf("Cannot read the preflight's result: %v", err)
 	}
 	if o.output != "" {
 		err = printing.Structured(streams, o.output, v)

@@ -10,8 +10,6 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cluster-version/cvo/internal/printable"
-	"github.com/cluster-version/cvo/internal/terminal"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/cli/registries"
 	"github.com/cluster-version/cvo/pkg/clusterversion/outside"
@@ -55,7 +53,7 @@ func (o *options) resolveTag(ctx context.Context, streams command.Streams) error
 		return fmt.Errorf("cannot resolve the tag in --to-image: %w; use the digest instead, as %s@sha256:…, if this machine cannot reach the registry",
 			err, release.Pullspec(o.Image).Repository())
 	}
-	fmt.Fprintf(streams.Err, "info: Resolved %s to %s\n", printable.Text(o.Image), resolved.Digest)
+	streams.Infof("Resolved %s to %s", o.Image, resolved.Digest)
 	o.Tag, o.Image = o.Image, resolved.ByDigest()
 	return nil
 }
@@ -82,7 +80,7 @@ func (o *options) tagReader(ctx context.Context, streams command.Streams) (*imag
 	}
 	opened, err := outside.Open(ctx, clock.RealClock{}, reader, &configv1.ClusterVersion{}, outside.Options{Access: access})
 	if apierrors.IsForbidden(err) {
-		fmt.Fprintf(streams.Err, "warning: resolving the tag without the cluster's pull secret, mirrors and certificates: %s\n", terminal.OneLine(err.Error()))
+		streams.Warnf("resolving the tag without the cluster's pull secret, mirrors and certificates: %s", err.Error())
 		return image.New(image.Options{Access: registry.New(access)})
 	}
 	if err != nil {

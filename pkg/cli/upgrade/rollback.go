@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cluster-version/cvo/internal/printable"
-	"github.com/cluster-version/cvo/internal/terminal"
 	"github.com/cluster-version/cvo/pkg/cli/cluster"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/cli/registries"
@@ -97,7 +96,7 @@ func (o *rollbackOptions) planner(ctx context.Context, streams command.Streams) 
 // rejected describes the objects of a release that the API server would reject. It prints a warning if that is not known.
 func (o *rollbackOptions) rejected(ctx context.Context, streams command.Streams, to request.End) string {
 	unknown := func(reason string) string {
-		fmt.Fprintf(streams.Err, "warning: cannot check whether the cluster accepts the objects of %s: %s\n", to.Version, terminal.OneLine(reason))
+		streams.Warnf("cannot check whether the cluster accepts the objects of %s: %s", to.Version, reason)
 		return ""
 	}
 	cfg, err := o.cluster.Config()

@@ -8,7 +8,6 @@ import (
 	"fmt"
 
 	"github.com/cluster-version/cvo/internal/inputfile"
-	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/oci/image"
 	"github.com/cluster-version/cvo/pkg/payload"
@@ -89,7 +88,7 @@ func PrintSigners(streams command.Streams, what string, evidence []release.Evide
 		if e.Identity != "" {
 			who += " " + e.Identity
 		}
-		fmt.Fprintf(streams.Err, "info: %s is signed by %s key %s, found in %s\n", what, e.Method, printable.Text(who), printable.Text(e.Store))
+		streams.Infof("%s is signed by %s key %s, found in %s", what, e.Method, who, e.Store)
 	}
 }
 

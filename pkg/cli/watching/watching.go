@@ -5,7 +5,6 @@ package watching
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"io"
 	"time"
 
@@ -35,7 +34,7 @@ func Follow[T any](ctx context.Context, streams command.Streams, read func(conte
 			return err
 		case err != nil:
 			if text := terminal.OneLine(err.Error()); text != warned {
-				fmt.Fprintln(streams.Err, "warning:", text)
+				streams.Warnf("%s", text)
 				warned = text
 			}
 		default:

@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/cluster-version/cvo/internal/inputfile"
-	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/manifests"
 	"github.com/cluster-version/cvo/pkg/author/assemble"
 	"github.com/cluster-version/cvo/pkg/author/assemble/input"
@@ -95,7 +94,7 @@ func (o *options) inputs(ctx context.Context, streams command.Streams) (*compose
 		NoOperator: o.noOperator, Executable: o.executable, Architecture: runtime.GOARCH, Programs: o.programs,
 		OperatorFolder: o.operatorManifests, Operator: manifests.FS(),
 		Monitoring: manifests.Monitoring(), AddMonitoring: o.monitoring,
-		Warn: func(warning string) { fmt.Fprintf(streams.Err, "warning: %s\n", printable.Text(warning)) },
+		Warn: func(warning string) { streams.Warnf("%s", warning) },
 		Reading: func(count int) (loading, loaded func(imagev1.TagReference), done func()) {
 			return o.reading(ctx, streams, count)
 		},
@@ -212,14 +211,14 @@ func (o *options) reading(ctx context.Context, streams command.Streams, count in
 	loading = func(tag imagev1.TagReference) {
 		p.Report(progress.Event{Item: tag.Name})
 		if _, ok := o.overrides[tag.Name]; ok {
-			fmt.Fprintf(streams.Err, "info: Loading override %s %s\n", printable.Text(tag.From.Name), printable.Text(tag.Name))
+			streams.Infof("Loading override %s %s", tag.From.Name, tag.Name)
 			return
 		}
 		what := tag.From.Name
 		if digest := release.Pullspec(what).Digest(); digest != "" {
 			what = string(digest)
 		}
-		fmt.Fprintf(streams.Err, "info: Loading %s %s\n", printable.Text(what), printable.Text(tag.Name))
+		streams.Infof("Loading %s %s", what, tag.Name)
 	}
 	loaded = func(tag imagev1.TagReference) {
 		p.Report(progress.Event{Item: tag.Name, Ended: true, Silent: true})

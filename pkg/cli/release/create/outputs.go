@@ -59,7 +59,7 @@ func (o *options) mirrored(ctx context.Context, streams command.Streams, inputs 
 	if err := o.copyImages(ctx, streams, list, destination); err != nil {
 		return nil, fmt.Errorf("mirroring the component images to %s: %w", o.mirror, err)
 	}
-	fmt.Fprintf(streams.Err, "info: Mirrored %d images to %s\n", len(list), o.mirror)
+	streams.Infof("Mirrored %d images to %s", len(list), o.mirror)
 	return result, nil
 }
 
@@ -91,7 +91,7 @@ const shown = 10
 
 // report prints the contents of the release and the warnings.
 func (o *options) report(streams command.Streams, inputs *compose.Inputs, result *assemble.Result) error {
-	fmt.Fprintf(streams.Err, "info: Included %d images from %d input operators into the release\n", result.Images, result.Operators)
+	streams.Infof("Included %d images from %d input operators into the release", result.Images, result.Operators)
 	if len(o.fromDirs) > 0 || inputs.Folders.Manifests > 0 {
 		o.reportFolders(streams, inputs.Folders)
 	}
@@ -99,15 +99,15 @@ func (o *options) report(streams command.Streams, inputs *compose.Inputs, result
 		return err
 	}
 	for _, warning := range result.Warnings {
-		fmt.Fprintf(streams.Err, "warning: %s\n", printable.Text(warning))
+		streams.Warnf("%s", warning)
 	}
 	for _, name := range result.Left {
 		if _, wanted := o.overrides[name]; wanted {
-			fmt.Fprintf(streams.Err, "warning: Image %s is omitted because no component refers to it: keep it with --include %s\n", printable.Text(name), printable.Text(name))
+			streams.Warnf("Image %s is omitted because no component refers to it: keep it with --include %s", name, name)
 		}
 	}
 	if result.Operators == 0 {
-		fmt.Fprintln(streams.Err, "warning: No component contributes manifests")
+		streams.Warnf("No component contributes manifests")
 	}
 	return nil
 }
@@ -121,26 +121,26 @@ func reportOperator(streams command.Streams, inputs *compose.Inputs, result *ass
 	operator := "the operator"
 	switch {
 	case len(platforms) == 0:
-		fmt.Fprintln(streams.Err, "info: The release contains no operator: install it with 'cvo start' outside the cluster")
+		streams.Infof("The release contains no operator: install it with 'cvo start' outside the cluster")
 		return nil
 	case len(inputs.Options.Programs) > 0:
 		operator = "this operator"
 	}
-	fmt.Fprintf(streams.Err, "info: The release contains %s for nodes with %s\n", operator, printable.Text(strings.Join(platforms, ", ")))
+	streams.Infof("The release contains %s for nodes with %s", operator, strings.Join(platforms, ", "))
 	return nil
 }
 
 // reportFolders prints what the folders contribute: the manifests that are for clusters with the profile, those that got the profile's
 // annotation, and those that the clusters do not get.
 func (o *options) reportFolders(streams command.Streams, folders compose.Folders) {
-	fmt.Fprintf(streams.Err, "info: %d of %d manifests in %s are for clusters with profile %s\n",
+	streams.Infof("%d of %d manifests in %s are for clusters with profile %s",
 		folders.Manifests-len(folders.Excluded), folders.Manifests, strings.Join(slices.Concat(o.fromDirs, o.charts, o.kustomizations), ", "), folders.Profile)
 	if len(folders.Annotated) > 0 {
-		fmt.Fprintf(streams.Err, "info: Added annotation %s%s to %d manifests that name no profile:\n", api.IncludePrefix, folders.Profile, len(folders.Annotated))
+		streams.Infof("Added annotation %s%s to %d manifests that name no profile:", api.IncludePrefix, folders.Profile, len(folders.Annotated))
 		listObjects(streams, folders.Annotated)
 	}
 	if len(folders.Excluded) > 0 {
-		fmt.Fprintf(streams.Err, "info: Clusters with profile %s and the default feature set do not get %d manifests:\n", folders.Profile, len(folders.Excluded))
+		streams.Infof("Clusters with profile %s and the default feature set do not get %d manifests:", folders.Profile, len(folders.Excluded))
 		listObjects(streams, folders.Excluded)
 	}
 }
@@ -206,7 +206,7 @@ func (o *options) write(ctx context.Context, streams command.Streams, result *as
 			return err
 		}
 		if out.to != "-" {
-			fmt.Fprintf(streams.Err, "info: Wrote %s\n", out.to)
+			streams.Infof("Wrote %s", out.to)
 		}
 	}
 	if o.toImage == "" {
@@ -224,7 +224,7 @@ func (o *options) push(ctx context.Context, streams command.Streams, result *ass
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(streams.Err, "info: Pushed to %s\n", o.toImage)
+	streams.Infof("Pushed to %s", o.toImage)
 	if o.toSignature == "" {
 		return nil
 	}
@@ -235,7 +235,7 @@ func (o *options) push(ctx context.Context, streams command.Streams, result *ass
 	if err := toFile(streams, o.toSignature, func(w io.Writer) error { _, err := w.Write(claim); return err }); err != nil {
 		return err
 	}
-	fmt.Fprintf(streams.Err, "info: Wrote %s\n", o.toSignature)
+	streams.Infof("Wrote %s", o.toSignature)
 	return nil
 }
 

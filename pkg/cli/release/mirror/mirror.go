@@ -305,11 +305,11 @@ func (m *mirroring) read(ctx context.Context) (err error) {
 	case err != nil || !onlyIndex:
 		return err
 	case m.changed("keep-manifest-list"):
-		fmt.Fprintf(m.streams.Err, "warning: the signature covers the multi-architecture image %s, but not the image %s in it: "+
-			"clusters that verify signatures will reject the mirrored image: omit --keep-manifest-list=false\n", r.Resolved, r.Digest)
+		m.streams.Warnf("the signature covers the multi-architecture image %s, but not the image %s in it: "+
+			"clusters that verify signatures will reject the mirrored image: omit --keep-manifest-list=false", r.Resolved, r.Digest)
 		return nil
 	}
-	fmt.Fprintf(m.streams.Err, "info: Copying all architectures, because the signature covers only the multi-architecture image %s\n", m.image.Digest)
+	m.streams.Infof("Copying all architectures, because the signature covers only the multi-architecture image %s", m.image.Digest)
 	m.keepManifestList = true
 	m.release, err = mirror.Read(ctx, m.images, m.image, true)
 	return err
@@ -371,7 +371,7 @@ func (m *mirroring) copy(ctx context.Context) (err error) {
 	}
 	progress := m.progress.Start(ctx, m.streams, "Mirroring "+m.release.Version)
 	defer progress.Close()
-	options.Warn = func(text string) { fmt.Fprintf(progress.Streams().Err, "warning: %s\n", text) }
+	options.Warn = func(text string) { progress.Streams().Warnf("%s", text) }
 	options.Progress = func(e mirror.Event) { progress.Report(copyEvent(e)) }
 	plan, err := mirror.New(ctx, m.list, options)
 	if err != nil {

@@ -190,14 +190,14 @@ func (m *mirroring) printInstructions() error {
 		return nil
 	}
 	if m.result.Source == "" && !m.skipReleaseImage {
-		fmt.Fprintln(m.streams.Err, "warning: the original repository of the release image is unknown: add it to the mirror sets as a source, or install from the mirror")
+		m.streams.Warnf("the original repository of the release image is unknown: add it to the mirror sets as a source, or install from the mirror")
 	}
 	section, kind, flag := "imageDigestSources", "ImageDigestMirrorSet", "--idms-file"
 	objects := []any{mirror.DigestMirrorSet(m.release.Version, m.result.Moved)}
 	if m.instructions == instructionsICSP {
 		section, kind, flag = "imageContentSources", "ImageContentSourcePolicy", "--icsp-file"
 		objects = []any{mirror.ContentSourcePolicy(m.release.Version, m.result.Moved)}
-		fmt.Fprintln(m.streams.Err, "warning: newer clusters no longer serve ImageContentSourcePolicy: use --print-mirror-instructions idms for them")
+		m.streams.Warnf("newer clusters no longer serve ImageContentSourcePolicy: use --print-mirror-instructions idms for them")
 	}
 	if repository, ok := mirror.SameTag(m.result.Source, m.tag()); ok && m.instructions == instructionsIDMS {
 		moved := slices.DeleteFunc(slices.Clone(m.result.Moved), func(r mirror.Moved) bool { return r.Source != repository })

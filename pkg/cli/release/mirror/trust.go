@@ -50,7 +50,7 @@ func (m *mirroring) verify(ctx context.Context) error {
 		return err
 	case m.skipVerify:
 		m.trust.skipped = err
-		fmt.Fprintf(m.streams.Err, "warning: copying without a trusted signature because of --insecure-skip-verification: %v\n", err)
+		m.streams.Warnf("copying without a trusted signature because of --insecure-skip-verification: %v", err)
 		return nil
 	case verifying.IsInaccessible(err):
 		return fmt.Errorf("nothing was copied: %w", verifying.Refusal(m.image, err))
@@ -95,7 +95,7 @@ func (m *mirroring) policy(ctx context.Context) (policy.Policy, error) {
 	if err != nil {
 		return policy.Policy{}, fmt.Errorf("the release contains no keys: %w", err)
 	}
-	fmt.Fprintln(m.streams.Err, "warning: verifying the release with its own keys: set the accepted keys with --trust")
+	m.streams.Warnf("verifying the release with its own keys: set the accepted keys with --trust")
 	return shipped, nil
 }
 
@@ -170,7 +170,7 @@ func (m *mirroring) writeConfigMap(dir string, digest release.Digest, messages [
 	}
 	file := filepath.Join(dir, "signature-sha256-"+digest.Hex()[:16]+".json")
 	if m.dryRun {
-		fmt.Fprintf(m.streams.Err, "info: Write configmap signature file %s\n", file)
+		m.streams.Infof("Write configmap signature file %s", file)
 		return nil
 	}
 	if err := writeWhole(file, append(data, '\n'), 0o640); err != nil {
@@ -203,7 +203,7 @@ func (m *mirroring) applyConfigMap(ctx context.Context, digest release.Digest, m
 		return err
 	}
 	if m.dryRun {
-		fmt.Fprintf(m.streams.Err, "info: Create or configure configmap/%s\n", fresh.Name)
+		m.streams.Infof("Create or configure configmap/%s", fresh.Name)
 		return nil
 	}
 	done, err := carry.Apply(ctx, cluster, digest, messages, m.overwrite)

@@ -196,7 +196,7 @@ func (o *verifyOptions) policy(ctx context.Context, streams command.Streams, ima
 		return policy.Policy{}, err
 	}
 	if len(policies) > 0 && len(matching) == 0 {
-		fmt.Fprintf(streams.Err, "info: No ClusterImagePolicy has a scope that matches %s: only the root of trust applies\n", printable.Text(o.name()))
+		streams.Infof("No ClusterImagePolicy has a scope that matches %s: only the root of trust applies", o.name())
 	}
 	root, err := o.root(ctx, streams, images, img)
 	return policy.Require(root, err, matching)
@@ -223,9 +223,9 @@ func (o *verifyOptions) releaseKeys(ctx context.Context, streams command.Streams
 		return policy.Policy{}, fmt.Errorf("reading the keys of --release %s: %w", running.ByDigest(), err)
 	}
 	if running.Digest == img.Digest {
-		fmt.Fprintln(streams.Err, "warning: these keys come from the release itself: a valid signature does not prove who signed it")
+		streams.Warnf("these keys come from the release itself: a valid signature does not prove who signed it")
 	} else {
-		fmt.Fprintf(streams.Err, "warning: the keys come from %s, whose own signatures were not checked\n", running.ByDigest())
+		streams.Warnf("the keys come from %s, whose own signatures were not checked", running.ByDigest())
 	}
 	return shipped, nil
 }
@@ -375,7 +375,7 @@ func (v verification) print(streams command.Streams, output string) error {
 		}
 	}
 	if v.Verified {
-		fmt.Fprintln(streams.Err, "info: A valid signature does not prove that a release is recent: the preconditions of an update reject older releases")
+		streams.Infof("A valid signature does not prove that a release is recent: the preconditions of an update reject older releases")
 	}
 	return w.Flush()
 }

@@ -23,7 +23,6 @@ import (
 
 	"github.com/cluster-version/cvo/internal/folder"
 	"github.com/cluster-version/cvo/internal/printable"
-	"github.com/cluster-version/cvo/internal/terminal"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/cli/cluster"
 	"github.com/cluster-version/cvo/pkg/cli/command"
@@ -134,7 +133,7 @@ func (o *options) run(ctx context.Context, streams command.Streams) error {
 		return err
 	}
 	for _, w := range target.payload.Warnings {
-		fmt.Fprintf(streams.Err, "warning: %s\n", printable.Text(w))
+		streams.Warnf("%s", w)
 	}
 	progress, done := progressOn(streams.Err)
 	target.options.Progress = progress
@@ -337,7 +336,7 @@ func (o *options) open(ctx context.Context, streams command.Streams, c *examined
 	}
 	switch {
 	case err != nil && o.unverified && ctx.Err() == nil:
-		fmt.Fprintf(streams.Err, "warning: reading %s without verification because of --force-unverified: %s\n", img.ByDigest(), terminal.OneLine(err.Error()))
+		streams.Warnf("reading %s without verification because of --force-unverified: %s", img.ByDigest(), err.Error())
 	case err != nil:
 		return nil, "", err
 	}

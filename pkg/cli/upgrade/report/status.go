@@ -102,7 +102,7 @@ func (o *statusOptions) run(ctx context.Context, streams command.Streams) error 
 	}
 	failed := slices.DeleteFunc(slices.Clone(assessment.Missing), func(m insight.Missing) bool { return m.Absent })
 	for _, missing := range failed {
-		fmt.Fprintf(streams.Err, "warning: %s: %s\n", missing.Section, terminal.OneLine(missing.Reason))
+		streams.Warnf("%s: %s", missing.Section, missing.Reason)
 	}
 	if len(failed) > 0 {
 		return &command.PartialError{Err: errors.New("incomplete: see the warnings")}
@@ -147,7 +147,7 @@ func (o *statusOptions) print(streams command.Streams, assessment *insight.Asses
 		// The text has no place for problems of a cluster that is not updating, but the user should notice them.
 		for _, found := range assessment.Insights {
 			if found.Level > insight.Info {
-				fmt.Fprintf(streams.Err, "warning: %s: %s\n", terminal.OneLine(found.Summary), terminal.OneLine(found.Description))
+				streams.Warnf("%s: %s", found.Summary, found.Description)
 			}
 		}
 	}

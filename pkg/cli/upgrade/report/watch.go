@@ -22,7 +22,7 @@ func (o *statusOptions) changes(streams command.Streams, interactive bool) func(
 	return func(a *insight.Assessment) error {
 		for _, missing := range a.Missing {
 			if !warned[missing] && !interactive {
-				fmt.Fprintf(streams.Err, "warning: %s: %s\n", missing.Section, terminal.OneLine(missing.Reason))
+				streams.Warnf("%s: %s", missing.Section, missing.Reason)
 			}
 			warned[missing] = true
 		}
