@@ -65,7 +65,7 @@ func (f *requestFlags) send(ctx context.Context, streams command.Streams, c clie
 		Read: func(ctx context.Context) (*configv1.ClusterVersion, error) {
 			return f.cluster.ReadClusterVersion(ctx, c)
 		},
-		Warn: func(text string) { streams.Warnf("%s", text) },
+		Warn: func(text string) { fmt.Fprintln(streams.Err, "warning:", printable.Lines(text)) }, // as lines, like oc
 	}
 	r, err := sender.Send(ctx, plan)
 	if err != nil {
