@@ -28,6 +28,8 @@ const (
 	// trouble that are kept of one workload.
 	maxWorkloads = 16
 	maxPods      = 64
+	// followDelay is the time for which a workload must have been followed before its pods are watched. Most workloads are ready before, and need no request.
+	followDelay = 2 * time.Second
 	// forbiddenRetry is the time between two requests that the API server forbids. An administrator has to extend the operator's role.
 	forbiddenRetry = 5 * time.Minute
 )
@@ -57,7 +59,7 @@ func NewWatcher(client corev1client.PodsGetter, changed func()) *Watcher {
 	return &Watcher{client: client, changed: changed, startTrigger: make(chan struct{}, 1), followed: map[manifest.ID]*followed{}}
 }
 
-// Follow watches the pods of these workloads from now on, at most maxWorkloads of them, and of no others.
+// Follow watches the pods of these workloads after followDelay, at most maxWorkloads of them, and of no others.
 func (w *Watcher) Follow(workloads []*manifest.Manifest) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -130,7 +132,9 @@ func (w *Watcher) unstarted(ctx context.Context) []func() {
 		f.started, f.stop = true, stop
 		out = append(out, func() {
 			defer stop()
-			f.watch(own, w.client)
+			if backoff.Sleep(own, followDelay) == nil {
+				f.watch(own, w.client)
+			}
 		})
 	}
 	return out

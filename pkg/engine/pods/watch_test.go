@@ -2,9 +2,12 @@ package pods_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -158,4 +161,35 @@ func TestWatcherFollowsALimitedNumberOfWorkloads(t *testing.T) {
 	for _, m := range all[17:] {
 		assert.Zero(t, c.Find(m.ID()))
 	}
+}
+
+// counter is the transport to a server that does not answer.
+type counter struct{ requests atomic.Int64 }
+
+func (c *counter) RoundTrip(*http.Request) (*http.Response, error) {
+	c.requests.Add(1)
+	return nil, errors.New("no server")
+}
+
+func TestShortWaitsNeedNoRequest(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var server counter
+		w := pods.NewWatcher(corev1client.NewForConfigOrDie(&rest.Config{Host: "http://cluster.example", Transport: &server}), func() {})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- w.Run(ctx) }()
+		web := []*manifest.Manifest{workload(t, "Deployment", "shop", "web")}
+		w.Follow(web)
+		time.Sleep(time.Second)
+		w.Follow(nil)
+		time.Sleep(time.Minute)
+		assert.Zero(t, server.requests.Load())
+
+		w.Follow(web)
+		time.Sleep(time.Minute)
+		assert.NotZero(t, server.requests.Load())
+		cancel()
+		require.NoError(t, <-ended)
+	})
 }
