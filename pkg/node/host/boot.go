@@ -58,6 +58,19 @@ func (c Change) needsActions(boot string) bool {
 	return len(c.Actions) > 0 && (c.Acted || c.Boot != boot)
 }
 
+// IsBootedByBootc reports whether bootc may have booted the host: ostree has, and the host has the program. Only the program knows whether the host
+// runs an image.
+func (h *Host) IsBootedByBootc(program string) bool {
+	for _, name := range []string{"/run/ostree-booted", program} {
+		f, err := h.tree.OpenFile(name)
+		if err != nil {
+			return false
+		}
+		f.Close()
+	}
+	return true
+}
+
 // Processes returns the command lines of the host's processes whose program has a name, also of those in containers.
 func (h *Host) Processes(name string) (commands [][]string, err error) {
 	folder, err := h.tree.OpenFolder("/proc")
