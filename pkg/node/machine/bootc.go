@@ -115,15 +115,11 @@ func (b bootc) rollback(ctx context.Context, change host.Change, _, to Boot) (is
 	if err != nil {
 		return false, err
 	}
-	booted, other := found.Booted.image(), change.Former
-	switch booted {
-	case to.OSImage:
-	case change.Former:
-		other = to.OSImage
-	default: // an administrator has booted another image
-		return false, nil
+	isElsewhere = found.Booted.image() == to.OSImage
+	other := to.OSImage
+	if isElsewhere {
+		other = change.Former
 	}
-	isElsewhere = booted == to.OSImage
 	if !isElsewhere && found.Staged.image() == to.OSImage {
 		// A staged deployment has index 0.
 		_, err := b.program(ctx, actionTimeout, "ostree", ostreeFile, nil, "admin", "undeploy", "0")

@@ -367,6 +367,11 @@ func TestMachineUsesTheFilesThatItHas(t *testing.T) {
 					} else {
 						require.Equal(t, before, p.files(), first)
 					}
+					booted, files := p.booted(), p.files()
+					p.wantsReboot = true
+					p.boot()
+					require.Equal(t, booted, p.booted(), "%d: the next boot is another one", first)
+					require.Equal(t, files, p.files(), first)
 					if !hasDied {
 						assert.Greater(t, first, 20)
 						return
