@@ -115,23 +115,21 @@ func (b bootc) rollback(ctx context.Context, change host.Change, _, to Boot) (is
 	if err != nil {
 		return false, err
 	}
-	isElsewhere = found.Booted.image() == to.OSImage
-	other := to.OSImage
-	if isElsewhere {
-		other = change.Former
+	if found.Booted.image() == to.OSImage {
+		if found.Rollback.image() != change.Former {
+			return false, fmt.Errorf("bootc has no deployment of %s: run 'bootc switch' with it and reboot the node", change.Former)
+		}
+		if !found.RollbackQueued { // the command is a toggle
+			_, err = b.program(ctx, actionTimeout, "bootc", bootcFile, nil, "rollback")
+		}
+		return true, err
 	}
-	if !isElsewhere && found.Staged.image() == to.OSImage {
+	switch {
+	case found.Staged.image() == to.OSImage:
 		// A staged deployment has index 0.
-		_, err := b.program(ctx, actionTimeout, "ostree", ostreeFile, nil, "admin", "undeploy", "0")
-		return false, err
-	}
-	hasOther := found.Rollback.image() == other
-	if isElsewhere && !hasOther {
-		return false, fmt.Errorf("bootc has no deployment of %s: run 'bootc switch' with it and reboot the node", change.Former)
-	}
-	// The command is a toggle. The former deployment must boot next: in it, the other one must not be queued.
-	if hasOther && found.RollbackQueued != isElsewhere {
+		_, err = b.program(ctx, actionTimeout, "ostree", ostreeFile, nil, "admin", "undeploy", "0")
+	case found.Rollback.image() == to.OSImage && found.RollbackQueued: // after a boot loader has returned for one boot
 		_, err = b.program(ctx, actionTimeout, "bootc", bootcFile, nil, "rollback")
 	}
-	return isElsewhere, err
+	return false, err
 }
