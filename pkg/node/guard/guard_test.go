@@ -311,8 +311,12 @@ func TestKilledGuardIsContinued(t *testing.T) {
 // the former /etc.
 func TestGuardContinuesInTheFormerDeployment(t *testing.T) {
 	const former, image = "registry.example.com/os:9", "registry.example.com/os@sha256:1111111111111111111111111111111111111111111111111111111111111111"
+	stride := 1
+	if testing.Short() {
+		stride = 5
+	}
 	for _, losesPower := range []bool{false, true} {
-		for operation := 0; ; operation++ {
+		for operation := 0; ; operation += stride {
 			p := play(t)
 			bootc := p.PlayBootc(former)
 			_, m := p.open(tree.Options{})

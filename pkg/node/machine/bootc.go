@@ -18,6 +18,8 @@ const (
 	bootcFile  = "/usr/bin/bootc"
 	ostreeFile = "/usr/bin/ostree"
 
+	// readTimeout is the timeout of a command that changes nothing. The daemon waits for it before it stages a config.
+	readTimeout = time.Minute
 	// pullTimeout is the timeout of bootc if it downloads an image. The next attempt continues a download that it has interrupted.
 	pullTimeout = 30 * time.Minute
 )
@@ -58,7 +60,7 @@ type deployments struct {
 }
 
 func (b bootc) read(ctx context.Context) (deployments, error) {
-	output, err := b.program(ctx, actionTimeout, "bootc", bootcFile, nil, "status", "--format=json")
+	output, err := b.program(ctx, readTimeout, "bootc", bootcFile, nil, "status", "--format=json")
 	if err != nil {
 		return deployments{}, err
 	}
