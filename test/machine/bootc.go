@@ -16,8 +16,9 @@ type Bootc struct {
 	*Machine
 }
 
-// The state of a played host with bootc. The folder has the files booted and rollback with pullspecs, queued if rollback boots next, calls with the
-// command lines, fails with a command that fails, dies with one that is killed after its work, and etc of the rollback.
+// The state of a played host with bootc. The folder has the files booted and rollback with pullspecs, queued if rollback boots next, and calls with the
+// command lines, and the folder etc of the rollback. Tests write composefs for a host without ostree, fails with a command that fails, and dies with one
+// that is killed after its work.
 const (
 	bootcState = "/sysroot"
 	// bootcStaged is lost without a shutdown.
@@ -34,8 +35,10 @@ cd "${0%/usr/bin/bootc}/sysroot" || exit 1
 echo "bootc $*" >>calls
 deployment() {
 	[ -e "$1" ] || { echo null; return; }
+	ostree=null
+	[ -e composefs ] || ostree='{"checksum": "0a", "deploySerial": 0}'
 	[ -s "$1" ] || { echo '{"image": null}'; return; }
-	echo "{\"image\": {\"image\": {\"image\": \"$(cat "$1")\", \"transport\": \"registry\"}, \"imageDigest\": \"sha256:0a\"}}"
+	echo "{\"image\": {\"image\": {\"image\": \"$(cat "$1")\", \"transport\": \"registry\"}, \"imageDigest\": \"sha256:0a\"}, \"ostree\": $ostree}"
 }
 if [ "$(cat fails 2>/dev/null)" = "$1" ]; then
 	echo "error: $1 fails" >&2

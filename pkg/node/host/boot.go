@@ -58,15 +58,14 @@ func (c Change) needsActions(boot string) bool {
 	return len(c.Actions) > 0 && (c.Acted || c.Boot != boot)
 }
 
-// IsBootedByBootc reports whether bootc may have booted the host: ostree has, and the host has the program. Only the program knows whether the host
-// runs an image.
-func (h *Host) IsBootedByBootc(program string) bool {
-	for _, name := range []string{"/run/ostree-booted", program} {
+// HasFiles reports whether the host has all files with these paths. It follows links.
+func (h *Host) HasFiles(names ...string) bool {
+	for _, name := range names {
 		f, err := h.tree.OpenFile(name)
 		if err != nil {
 			return false
 		}
-		f.Close()
+		_ = f.Close()
 	}
 	return true
 }

@@ -70,7 +70,7 @@ func (m *Machine) backEnd(change host.Change) (backEnd, error) {
 		return nil, err
 	case found:
 		return hook{m, file}, nil
-	case m.host.IsBootedByBootc(bootcFile):
+	case m.hasBootc():
 		return bootc{m}, nil
 	}
 	return nil, errNoBackEnd

@@ -27,6 +27,11 @@ const (
 // byDigest matches the pullspecs that bootc gets: a digest, and no tag, because libraries of bootc reject a pullspec with both.
 var byDigest = regexp.MustCompile(`^[A-Za-z0-9][^@]*/[^/:@]+@sha256:[0-9a-f]{64}$`)
 
+// hasBootc reports whether bootc may have booted the host. Only the program knows whether the host runs an image.
+func (m *Machine) hasBootc() bool {
+	return m.host.HasFiles("/run/ostree-booted", bootcFile, ostreeFile)
+}
+
 // bootc is the back end of a host that bootc has booted. Such a host has deployments: each has an image and its own /etc, and all share /var, which has
 // the journal. The one of a new image gets a copy of what differs in /etc when the machine shuts down. So the former deployment keeps
 // the files that the change has written there, and they are restored there.
@@ -34,9 +39,10 @@ type bootc struct{ *Machine }
 
 func (bootc) String() string { return "bootc" }
 
-// deployment is a deployment in the output of bootc; nil if there is none. It has no image if it does not come from one.
+// deployment is a deployment in the output of bootc; nil if there is none. It has no image if it does not come from one, or if its packages are changed.
 type deployment struct {
-	Image *struct {
+	Ostree *struct{} `json:"ostree"`
+	Image  *struct {
 		Image struct {
 			Image string `json:"image"`
 		} `json:"image"`
@@ -44,7 +50,7 @@ type deployment struct {
 }
 
 func (d *deployment) image() string {
-	if d == nil || d.Image == nil {
+	if d == nil || d.Image == nil || d.Ostree == nil {
 		return ""
 	}
 	return d.Image.Image.Image

@@ -234,17 +234,23 @@ func TestImageOfAnAdministratorIsKept(t *testing.T) {
 
 func TestHostThatBootcHasNotBootedIsNamed(t *testing.T) {
 	p := playWithBootc(t)
-	p.bootc.SetState("booted", "")
 	m, _ := p.open(tree.Options{})
 	remote, _ := (&runner{testMachine: p}).remote()
 	const text = "bootc cannot be used: it has not booted this host: install the host from an image, or give it a program /etc/cvo-node/hook"
 	for _, stage := range []func(context.Context, config.Content) error{m.Stage, remote.Stage} {
+		require.NoError(t, stage(t.Context(), withImage))
+		p.bootc.SetState("composefs", "")
+		require.ErrorIs(t, stage(t.Context(), withImage), machine.ErrUnusable)
+		require.NoError(t, os.Remove(p.Root+"/sysroot/composefs"))
+		p.bootc.SetState("booted", "")
 		err := stage(t.Context(), withImage)
 		require.ErrorIs(t, err, machine.ErrUnusable)
 		require.EqualError(t, err, text)
+		p.bootc.SetState("booted", oldImage)
 		require.NoError(t, stage(t.Context(), content))
 		require.NoError(t, stage(t.Context(), withHook))
 	}
+	p.bootc.SetState("booted", "")
 	require.EqualError(t, m.Apply(t.Context(), "new", withImage, reboot), "applying new: "+text, "it may have changed since then")
 	assert.Empty(t, p.bootc.Commands())
 	assert.Equal(t, before, p.files())
@@ -278,7 +284,7 @@ func TestBootcNeedsADigestAndHasNoKernelArguments(t *testing.T) {
 		"build the kernel arguments into the image, or give the node a program /etc/cvo-node/hook for the kernel arguments and the image",
 		m.Unsupported(config.Content{OSImage: newImage, KernelArguments: []string{"quiet"}}))
 
-	for _, file := range []string{"/run/ostree-booted", "/usr/bin/bootc"} {
+	for _, file := range []string{"/run/ostree-booted", "/usr/bin/bootc", "/usr/bin/ostree"} {
 		p := playWithBootc(t)
 		m, _ := p.open(tree.Options{})
 		require.NoError(t, os.Remove(p.Root+file))

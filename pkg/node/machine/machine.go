@@ -85,7 +85,7 @@ func (m *Machine) Unsupported(content config.Content) string {
 	var found []string
 	remedy := "remove that from the MachineConfigs of its pool, or move the node to another pool"
 	hasHook := m.hasHook(content)
-	hasBootc := m.host.IsBootedByBootc(bootcFile)
+	hasBootc := m.hasBootc()
 	lacksArguments := len(content.KernelArguments) > 0 && !hasHook
 	lacksImage := content.OSImage != "" && !hasHook && !hasBootc
 	lacksDigest := content.OSImage != "" && !hasHook && hasBootc && !byDigest.MatchString(content.OSImage)
