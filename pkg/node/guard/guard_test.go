@@ -236,6 +236,7 @@ func TestGuardIsEnabledFromTheFirstWriteToTheConfirmation(t *testing.T) {
 	unit, err := os.ReadFile(p.Root + "/etc/systemd/system/" + config.GuardUnit)
 	require.NoError(t, err)
 	assert.Contains(t, string(unit), "\nExecStart=\"/guard\"\n")
+	assert.Contains(t, string(unit), " boot.mount boot-efi.mount\n", "a rollback writes there")
 	require.ErrorIs(t, h.DisableGuard(), host.ErrPending)
 	require.NoError(t, h.Confirm("new"))
 	assert.False(t, p.isGuarded())

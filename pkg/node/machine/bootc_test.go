@@ -121,6 +121,24 @@ func TestBootcUndoesTheFilesInTheFormerDeployment(t *testing.T) {
 	assert.Equal(t, after, p.files())
 }
 
+// TestServiceUndoesAChangeWithBootc has a daemon that requests the undo of services, before and after each boot.
+func TestServiceUndoesAChangeWithBootc(t *testing.T) {
+	r := &runner{testMachine: playWithBootc(t)}
+	m, h := r.remote()
+	require.NoError(t, h.Stage("new", withImage))
+	require.ErrorIs(t, m.Apply(t.Context(), "new", withImage, reboot), machine.ErrRebooting)
+	r.boot()
+	for range 2 {
+		require.ErrorIs(t, m.Undo(t.Context()), machine.ErrRebooting)
+		require.ErrorIs(t, m.Confirm(t.Context(), "new"), host.ErrNotApplied)
+		r.boot()
+	}
+	require.NoError(t, m.Undo(t.Context()))
+	assert.Equal(t, []string{switches, rolls}, r.bootc.Commands())
+	assert.Equal(t, before, r.inUse)
+	assert.Equal(t, oldImage, r.osRelease())
+}
+
 func TestUndoBeforeTheRebootUnstagesTheImage(t *testing.T) {
 	p := playWithBootc(t)
 	m, _ := p.open(tree.Options{})
