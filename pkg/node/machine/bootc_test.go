@@ -195,6 +195,19 @@ func TestFailedRollbackLeavesTheChangePending(t *testing.T) {
 	assert.Equal(t, oldImage, p.osRelease())
 }
 
+// TestKilledRollbackIsNotReverted has a bootc that is killed after its work. The command is a toggle, so it must not run again.
+func TestKilledRollbackIsNotReverted(t *testing.T) {
+	p := playWithBootc(t)
+	m := p.bootsNew()
+	p.bootc.Commands()
+	p.bootc.SetState("dies", "rollback")
+	require.ErrorIs(t, m.Undo(t.Context()), host.ErrNotUndone)
+	require.ErrorIs(t, m.Undo(t.Context()), machine.ErrRebooting)
+	assert.Equal(t, []string{rolls}, p.bootc.Commands())
+	p.boot()
+	assert.False(t, p.booted())
+}
+
 // TestImageThatAPowerCutHasUnstagedIsStagedAgain loses the staged image before the shutdown: once, or each time.
 func TestImageThatAPowerCutHasUnstagedIsStagedAgain(t *testing.T) {
 	for _, isPermanent := range []bool{false, true} {
