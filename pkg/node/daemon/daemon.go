@@ -71,6 +71,7 @@ type Daemon struct {
 
 // Machine changes the host and reports what it can do, see machine.Machine.
 type Machine interface {
+	Stage(ctx context.Context, content config.Content) error
 	Apply(ctx context.Context, name string, content config.Content, actions []disruption.Action) error
 	Resume(ctx context.Context) error
 	Undo(ctx context.Context) error

@@ -16,6 +16,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/config"
 	"github.com/cluster-version/cvo/pkg/node/host"
+	"github.com/cluster-version/cvo/pkg/node/machine"
 )
 
 // stageRetry is the delay after a config could not be staged. An attempt does not disturb the node.
@@ -86,6 +87,11 @@ func (d *Daemon) load(ctx context.Context, name string) (config.Content, error) 
 	}
 	if isStaged {
 		return content, nil
+	}
+	if err := d.machine.Stage(ctx, content); errors.Is(err, machine.ErrUnusable) {
+		return config.Content{}, fmt.Errorf("%w: %w", errUnsupported, err)
+	} else if err != nil {
+		return config.Content{}, err
 	}
 	if err := d.host.Stage(name, content); errors.Is(err, host.ErrBusy) {
 		return config.Content{}, err

@@ -6,6 +6,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/node/host"
 	"github.com/cluster-version/cvo/pkg/node/machine"
 	"github.com/cluster-version/cvo/pkg/node/pool"
+	played "github.com/cluster-version/cvo/test/machine"
 )
 
 // accepting accepts every report.
@@ -47,10 +49,13 @@ type stager struct {
 }
 
 // newStager returns a daemon of the host in a folder. Its Node has no desired config.
-func newStager(t *testing.T, root string) *stager {
+func newStager(t *testing.T, root string) *stager { return newStagerOf(t, root, "") }
+
+// newStagerOf is like newStager, for a config with an image of the operating system.
+func newStagerOf(t *testing.T, root, osImage string) *stager {
 	mc := &mcfgv1.MachineConfig{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
 	mc.Spec.Config.Raw = []byte(`{"ignition":{"version":"3.5.0"},"storage":{"files":[{"path":"/etc/motd","contents":{"source":"data:,hello"}}]}}`)
-	mc, err := config.Render("worker", []*mcfgv1.MachineConfig{mc}, "")
+	mc, err := config.Render("worker", []*mcfgv1.MachineConfig{mc}, osImage)
 	require.NoError(t, err)
 	h, err := host.Open(root, host.Options{})
 	require.NoError(t, err)
@@ -134,6 +139,32 @@ func TestNodeThatCannotStageReportsAndRetries(t *testing.T) {
 	staged, _ := pool.IsStaged(s.state.machine.Object, s.config)
 	assert.True(t, staged)
 	assert.False(t, s.server.written)
+}
+
+// TestHostThatBootcHasNotBootedStagesNoImage has a host with the program bootc that was not installed from an image.
+func TestHostThatBootcHasNotBootedStagesNoImage(t *testing.T) {
+	root := t.TempDir()
+	s := newStagerOf(t, root, "registry.example.com/os@sha256:"+strings.Repeat("1", 64))
+	host := played.Play(t, root)
+	bootc := host.PlayBootc("")
+	s.machine = machine.New(s.host, machine.Options{Init: host, Root: root})
+
+	after, err := s.follow()
+	require.NoError(t, err)
+	assert.Equal(t, stageRetry, after)
+	_, failure := pool.IsStaged(s.state.machine.Object, s.config)
+	assert.Contains(t, failure, "bootc cannot be used: it has not booted this host")
+	written, _, err := s.step(t.Context(), newNode(map[string]string{api.DesiredConfigAnnotation: s.config}))
+	require.NoError(t, err)
+	assert.Equal(t, api.NodeUnreconcilable, written.Annotations[api.NodeStateAnnotation])
+
+	bootc.SetState("booted", "registry.example.com/os:9")
+	s.clock.Step(stageRetry)
+	_, err = s.follow()
+	require.NoError(t, err)
+	staged, _ := pool.IsStaged(s.state.machine.Object, s.config)
+	assert.True(t, staged)
+	assert.Empty(t, bootc.Commands(), "staging does not change the next boot")
 }
 
 func TestNodeDoesNotReportWithoutARequest(t *testing.T) {

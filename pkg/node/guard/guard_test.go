@@ -236,6 +236,7 @@ func TestGuardIsEnabledFromTheFirstWriteToTheConfirmation(t *testing.T) {
 	unit, err := os.ReadFile(p.Root + "/etc/systemd/system/" + config.GuardUnit)
 	require.NoError(t, err)
 	assert.Contains(t, string(unit), "\nExecStart=\"/guard\"\n")
+	assert.Contains(t, string(unit), " boot.mount boot-efi.mount\n", "a rollback writes there")
 	require.ErrorIs(t, h.DisableGuard(), host.ErrPending)
 	require.NoError(t, h.Confirm("new"))
 	assert.False(t, p.isGuarded())
@@ -251,53 +252,100 @@ func TestGuardWithoutAChangeDisablesItself(t *testing.T) {
 	assert.False(t, p.isGuarded())
 }
 
+type death struct{}
+
+// guardUntil runs a guard that has seen a failure for long enough, as a process that dies before an operation on the host or a request to its init system.
+// boot boots the machine after a request.
+func (p *testMachine) guardUntil(operation int, boot func()) (hasDied bool) {
+	defer func() {
+		if r := recover(); r != nil {
+			require.IsType(p.t, death{}, r)
+			hasDied = true
+		}
+	}()
+	step := func() error {
+		if operation--; operation < 0 {
+			panic(death{})
+		}
+		return nil
+	}
+	p.During = func(string) error { return step() }
+	g := p.guard(tree.Options{Step: func(string, string) error { return step() }})
+	g.options.BootDeadline = time.Nanosecond
+	now := time.Duration(0)
+	g.uptime = func() time.Duration { now += interval; return now }
+	for hasEnded := false; !hasEnded; {
+		var err error
+		if hasEnded, err = g.look(p.t.Context()); errors.Is(err, machine.ErrRebooting) {
+			boot()
+		} else {
+			require.NoError(p.t, err)
+		}
+	}
+	return false
+}
+
+// never is an operation at which no process dies.
+const never = 1_000_000
+
 // TestKilledGuardIsContinued ends the guard before each operation of its undo. The next one completes the undo, and keeps the reason.
 func TestKilledGuardIsContinued(t *testing.T) {
-	type death struct{}
 	for operation := 0; ; operation++ {
 		p := play(t)
 		_, m := p.open(tree.Options{})
 		require.ErrorIs(t, m.Apply(t.Context(), "new", content, reboot), machine.ErrRebooting)
 		p.Boot()
 		p.Write("/etc/motd", "broken at boot")
-		hasDied := false
-		// process is a guard that has seen the failure for long enough.
-		process := func(o tree.Options) {
-			defer func() {
-				if r := recover(); r != nil {
-					require.IsType(t, death{}, r)
-					hasDied = true
-				}
-			}()
-			g := p.guard(o)
-			g.options.BootDeadline = time.Nanosecond
-			now := time.Duration(0)
-			g.uptime = func() time.Duration { now += interval; return now }
-			for hasEnded := false; !hasEnded; {
-				var err error
-				if hasEnded, err = g.look(t.Context()); errors.Is(err, machine.ErrRebooting) {
-					p.Boot()
-				} else {
-					require.NoError(t, err)
-				}
-			}
-		}
-		left := operation
-		process(tree.Options{Step: func(string, string) error {
-			if left--; left < 0 {
-				panic(death{})
-			}
-			return nil
-		}})
-		if !hasDied {
+		if hasDied := p.guardUntil(operation, p.Boot); !hasDied {
 			assert.Greater(t, operation, 20)
 			return
 		}
-		process(tree.Options{})
+		p.guardUntil(never, p.Boot)
 		require.Equal(t, "of the host", p.motd(), operation)
 		require.Equal(t, "new", p.rolledBack().Config, operation)
 		require.Contains(t, p.rolledBack().Reason, "/etc/motd: different data", operation)
 		require.False(t, p.isGuarded(), operation)
+	}
+}
+
+// TestGuardContinuesInTheFormerDeployment ends the guard, or the power, before each operation of an undo with bootc. It ends in the former deployment with
+// the former /etc.
+func TestGuardContinuesInTheFormerDeployment(t *testing.T) {
+	const former, image = "registry.example.com/os:9", "registry.example.com/os@sha256:1111111111111111111111111111111111111111111111111111111111111111"
+	stride := 1
+	if testing.Short() {
+		stride = 5
+	}
+	for _, losesPower := range []bool{false, true} {
+		for operation := 0; ; operation += stride {
+			p := play(t)
+			bootc := p.PlayBootc(former)
+			_, m := p.open(tree.Options{})
+			require.ErrorIs(t, m.Apply(t.Context(), "new", config.Content{Files: content.Files, OSImage: image}, reboot), machine.ErrRebooting)
+			bootc.Shutdown()
+			require.Equal(t, image, bootc.State("booted"))
+			require.True(t, p.isGuarded())
+			p.Write("/etc/motd", "broken at boot")
+
+			boots := 0
+			boot := func() { boots++; bootc.Shutdown() }
+			hasDied := p.guardUntil(operation, boot)
+			if hasDied && losesPower {
+				boots++
+				bootc.PowerCut()
+			}
+			p.guardUntil(never, boot)
+			require.Equal(t, former, bootc.State("booted"), operation)
+			require.Equal(t, "of the host", p.motd(), operation)
+			require.Equal(t, "new", p.rolledBack().Config, operation)
+			require.False(t, p.isGuarded(), operation)
+			require.LessOrEqual(t, boots, 3, operation)
+			if !hasDied {
+				assert.Equal(t, 2, boots, "one to the former deployment, and one with its restored files")
+				assert.Greater(t, operation, 20)
+				break
+			}
+		}
 	}
 }
 

@@ -58,6 +58,18 @@ func (c Change) needsActions(boot string) bool {
 	return len(c.Actions) > 0 && (c.Acted || c.Boot != boot)
 }
 
+// HasFiles reports whether the host has all files with these paths. It follows links.
+func (h *Host) HasFiles(names ...string) bool {
+	for _, name := range names {
+		f, err := h.tree.OpenFile(name)
+		if err != nil {
+			return false
+		}
+		_ = f.Close()
+	}
+	return true
+}
+
 // Processes returns the command lines of the host's processes whose program has a name, also of those in containers.
 func (h *Host) Processes(name string) (commands [][]string, err error) {
 	folder, err := h.tree.OpenFolder("/proc")

@@ -163,8 +163,15 @@ func (h *Host) Act(phase Phase, run func(Change) error) error {
 	})
 }
 
-// SetPreparing records that the caller begins to set what the host boots with after the applied change.
-func (h *Host) SetPreparing() error { return h.prepareBoot(func(c *Change) { c.Preparing = true }) }
+// SetPreparing records that the caller begins to set what the host boots with after the applied change. former is Change.Former.
+func (h *Host) SetPreparing(former string) error {
+	return h.prepareBoot(func(c *Change) { c.Preparing, c.Former = true, former })
+}
+
+// SetRepeating records that the caller begins to set that again, because a boot has not used it.
+func (h *Host) SetRepeating() error {
+	return h.prepareBoot(func(c *Change) { c.Prepared, c.Repeats = "", true })
+}
 
 // SetPrepared records that the caller has set that in this boot.
 func (h *Host) SetPrepared(boot string) error {

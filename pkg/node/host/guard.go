@@ -27,8 +27,9 @@ const (
 // programs has the programs of the node stage that run on the host, by digest.
 const programs = config.Folder + "/bin"
 
-// guardText returns the text of the guard's unit. systemd splits the command at spaces, unless these are in quotes, and replaces what begins with a
-// percent sign or a dollar sign, also there (systemd.syntax(7), systemd.service(5)).
+// guardText returns the text of the guard's unit. It starts after the mounts of the boot loader, which a rollback writes, and without them if they fail.
+// systemd splits the command at spaces, unless these are in quotes, and replaces what begins with a percent sign or a dollar sign, also there
+// (systemd.syntax(7), systemd.service(5)).
 func guardText(command []string) []byte {
 	words := make([]string, len(command))
 	for i, word := range command {
@@ -38,7 +39,7 @@ func guardText(command []string) []byte {
 [Unit]
 Description=Undo an update of this node that fails
 DefaultDependencies=no
-After=systemd-remount-fs.service
+After=systemd-remount-fs.service boot.mount boot-efi.mount
 RequiresMountsFor=%s
 Conflicts=shutdown.target
 Before=shutdown.target

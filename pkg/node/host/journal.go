@@ -59,10 +59,13 @@ type Change struct {
 	// Boot is the host's boot at the latest of these times: before the first step, after all steps, after their undo.
 	Boot string `json:"boot,omitempty"`
 	// ChangesBoot reports whether the change is also about what the host boots with. Preparing is true from the moment at which the caller begins to
-	// set that, and Prepared is the boot in which it has.
+	// set that, and Prepared is the boot in which it has. Former is what the host had booted with then, for a caller that needs it for the undo.
+	// Repeats is true once the caller has begun to set it again, because a boot has not used it.
 	ChangesBoot bool   `json:"changesBoot,omitempty"`
 	Preparing   bool   `json:"preparing,omitempty"`
 	Prepared    string `json:"prepared,omitempty"`
+	Former      string `json:"former,omitempty"`
+	Repeats     bool   `json:"repeats,omitempty"`
 	// Acted reports whether all steps had happened, so that the caller may have run actions.
 	Acted bool `json:"acted,omitempty"`
 	// RollBack is the guard's reason to undo the change; empty if it has none.

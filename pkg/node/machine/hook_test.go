@@ -50,8 +50,11 @@ func (p *testMachine) bootHook() {
 	}
 }
 
-// booted returns whether the machine has booted with the test's kernel argument.
+// booted returns whether the machine has booted with the test's kernel argument or image.
 func (p *testMachine) booted() bool {
+	if p.bootc != nil {
+		return p.bootc.State("booted") == newImage
+	}
 	running, err := os.ReadFile(p.Root + "/running")
 	return err == nil && strings.Contains(string(running), "quiet")
 }
@@ -233,7 +236,7 @@ func TestUnusableHookSetsNothing(t *testing.T) {
 	m, _ := p.open(tree.Options{})
 	broken := withHook
 	broken.Files = append([]config.File{{Path: machine.HookFile, Mode: 0o755, Data: []byte("#!/bin/sh\nexit 7\n")}}, content.Files...)
-	require.ErrorContains(t, m.Apply(t.Context(), "new", broken, reboot), "the hook cannot be used: running /etc/cvo-node/hook booted: exit status 7")
+	require.ErrorContains(t, m.Apply(t.Context(), "new", broken, reboot), "/etc/cvo-node/hook cannot be used: running /etc/cvo-node/hook booted: exit status 7")
 	assert.Equal(t, before, p.files())
 	_, pending := p.pending()
 	assert.False(t, pending)

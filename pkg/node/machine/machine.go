@@ -76,16 +76,26 @@ func New(h *host.Host, o Options) *Machine {
 	return &Machine{host: h, init: o.Init, guard: o.Guard, root: o.Root}
 }
 
-// Unsupported returns what the machine cannot change, with the remedy; empty if it can have the content. The image of the operating system and the
-// kernel arguments need a hook. A folder ignores such content.
+// Unsupported returns what the machine cannot change, with the remedy; empty if it can have the content. The image of the operating system needs a hook
+// or bootc, and kernel arguments need a hook. A folder ignores such content.
 func (m *Machine) Unsupported(content config.Content) string {
 	if m.init == nil {
 		return ""
 	}
 	var found []string
 	remedy := "remove that from the MachineConfigs of its pool, or move the node to another pool"
-	needsHook := (content.OSImage != "" || len(content.KernelArguments) > 0) && !m.hasHook(content)
-	if needsHook {
+	hasHook := m.hasHook(content)
+	hasBootc := m.hasBootc()
+	lacksArguments := len(content.KernelArguments) > 0 && !hasHook
+	lacksImage := content.OSImage != "" && !hasHook && !hasBootc
+	lacksDigest := content.OSImage != "" && !hasHook && hasBootc && !byDigest.MatchString(content.OSImage)
+	if lacksDigest {
+		remedy += ", or name the image by its digest and without a tag"
+	}
+	if lacksArguments && hasBootc {
+		remedy += ", or build the kernel arguments into the image"
+	}
+	if lacksArguments || lacksImage {
 		remedy += ", or give the node a program " + HookFile + " for the kernel arguments and the image"
 	}
 	folder := m.missingKubeletFolder(content)
@@ -96,8 +106,9 @@ func (m *Machine) Unsupported(content config.Content) string {
 		isUsed bool
 		name   string
 	}{
-		{needsHook && content.OSImage != "", "an image of the operating system"},
-		{needsHook && len(content.KernelArguments) > 0, "kernel arguments"},
+		{lacksImage, "an image of the operating system"},
+		{lacksDigest, "an image of the operating system by tag"},
+		{lacksArguments, "kernel arguments"},
 		{content.KernelType != "", "a kernel type"},
 		{content.FIPS, "FIPS mode"},
 		{len(content.Extensions) > 0, "extensions"},
@@ -264,7 +275,7 @@ func (m *Machine) complete(ctx context.Context) error {
 		return err
 	case ctx.Err() != nil:
 		return fmt.Errorf("%w: %w", host.ErrBusy, failed) // the process ends, and the next one repeats it
-	case errors.Is(failed, errBrokenHook):
+	case errors.Is(failed, ErrUnusable):
 		err = m.undone(ctx, m.host.Undo())
 	default:
 		err = m.Undo(ctx)
@@ -284,10 +295,16 @@ func (m *Machine) follow(ctx context.Context, change host.Change) (failed, err e
 	if err != nil {
 		return nil, err
 	}
+	repeats := false
 	if !change.AwaitsReboot(boot) {
-		return nil, m.verify(ctx, change)
+		if repeats, err = m.repeatsBoot(ctx, change); err != nil {
+			return nil, err
+		}
+		if !repeats {
+			return nil, m.verify(ctx, change)
+		}
 	}
-	if change.ChangesBoot && change.Prepared == "" {
+	if change.ChangesBoot && (change.Prepared == "" || repeats) {
 		if err := m.setBoot(ctx, change, boot); errors.Is(err, host.ErrBusy) {
 			return nil, err
 		} else if err != nil {

@@ -52,6 +52,8 @@ type testMachine struct {
 	inUse string
 	// wantsReboot is true after a request, until the boot.
 	wantsReboot bool
+	// bootc is nil if the machine has none.
+	bootc *played.Bootc
 }
 
 func play(t *testing.T) *testMachine {
@@ -93,8 +95,16 @@ func (p *testMachine) files() string {
 	return strings.Join(all, ", ")
 }
 
+// boot boots the machine, after a shutdown if one is requested.
 func (p *testMachine) boot() {
-	p.Boot()
+	switch {
+	case p.bootc == nil:
+		p.Boot()
+	case p.wantsReboot:
+		p.bootc.Shutdown()
+	default:
+		p.bootc.PowerCut()
+	}
 	p.wantsReboot = false
 	p.inUse = p.files()
 	p.bootHook()
@@ -307,11 +317,16 @@ func TestMachineUsesTheFilesThatItHas(t *testing.T) {
 		{"reboot, undone", content, reboot, undone},
 		{"reboot with a hook, continued", withHook, reboot, continued},
 		{"reboot with a hook, undone", withHook, reboot, undone},
+		{"reboot with bootc, continued", withImage, reboot, continued},
+		{"reboot with bootc, undone", withImage, reboot, undone},
 	} {
 		for _, losesPower := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, loss of power %v", test.name, losesPower), func(t *testing.T) {
 				for first := 0; ; first += stride() {
 					p := play(t)
+					if test.content.OSImage != "" {
+						p.playBootc()
+					}
 					// interrupted runs an action that dies before an operation. It reports whether the action has died.
 					interrupted := func(operation int, action func(*machine.Machine) error) (hasDied bool) {
 						defer func() {
@@ -319,16 +334,19 @@ func TestMachineUsesTheFilesThatItHas(t *testing.T) {
 								require.IsType(t, death{}, r)
 								hasDied = true
 								if losesPower {
+									p.wantsReboot = false
 									p.boot()
 								}
 							}
 						}()
-						m, _ := p.open(tree.Options{Step: func(string, string) error {
+						step := func() error {
 							if operation--; operation < 0 {
 								panic(death{})
 							}
 							return nil
-						}})
+						}
+						p.fails = func(string) error { return step() }
+						m, _ := p.open(tree.Options{Step: func(string, string) error { return step() }})
 						for err := action(m); err != nil; err = test.recover(t.Context(), m) {
 							require.ErrorIs(t, err, machine.ErrRebooting)
 							require.True(t, p.wantsReboot)
@@ -342,13 +360,18 @@ func TestMachineUsesTheFilesThatItHas(t *testing.T) {
 					interrupted(1_000_000, func(m *machine.Machine) error { return test.recover(t.Context(), m) })
 					require.Contains(t, []string{before, after}, p.files(), first)
 					require.Equal(t, p.files(), p.inUse, first)
-					require.Equal(t, p.files() == after && test.content.KernelArguments != nil, p.booted(), first)
+					require.Equal(t, p.files() == after && !test.content.BootsLike(config.Content{}), p.booted(), first)
 					if change, pending := p.pending(); pending {
 						require.Equal(t, host.Applied, change.Phase, first)
 						require.Equal(t, after, p.files(), first)
 					} else {
 						require.Equal(t, before, p.files(), first)
 					}
+					booted, files := p.booted(), p.files()
+					p.wantsReboot = true
+					p.boot()
+					require.Equal(t, booted, p.booted(), "%d: the next boot is another one", first)
+					require.Equal(t, files, p.files(), first)
 					if !hasDied {
 						assert.Greater(t, first, 20)
 						return

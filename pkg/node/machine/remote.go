@@ -32,6 +32,7 @@ type Verb string
 
 // Verbs of a request.
 const (
+	VerbStage   Verb = "Stage"
 	VerbApply   Verb = "Apply"
 	VerbResume  Verb = "Resume"
 	VerbUndo    Verb = "Undo"
@@ -65,7 +66,7 @@ type missing struct {
 const mostMissing = 5
 
 // kinds are the errors that callers distinguish. The daemon and the process that it starts are the same program, so the order may change.
-var kinds = []error{ErrRebooting, ErrDiffers, host.ErrBusy, host.ErrPending, host.ErrUndoing, host.ErrNotUndone, host.ErrNotApplied}
+var kinds = []error{ErrRebooting, ErrDiffers, ErrUnusable, host.ErrBusy, host.ErrPending, host.ErrUndoing, host.ErrNotUndone, host.ErrNotApplied}
 
 // Serve executes a request and stores its result on the host. It returns an error only if it could not do that. The result of a release is that the
 // host has no folder.
@@ -98,6 +99,9 @@ func (m *Machine) serve(ctx context.Context, encoded string) error {
 		return fmt.Errorf("reading the request: %w", err)
 	}
 	switch r.Verb {
+	case VerbStage:
+		_, err := m.prepare(ctx, bootc{m})
+		return err
 	case VerbApply:
 		found, err := m.host.Find(r.Config)
 		if err != nil {
@@ -144,6 +148,14 @@ type Remote struct {
 // attempt returns another text each time.
 func NewRemote(h *host.Host, runner Runner, command func() ([]string, error), attempt func() string) *Remote {
 	return &Remote{New(h, Options{Init: runner}), runner, command, attempt}
+}
+
+// Stage is like Machine.Stage. The content need not be staged.
+func (r *Remote) Stage(ctx context.Context, content config.Content) error {
+	if !r.needsBootc(content) {
+		return nil
+	}
+	return r.request(ctx, Request{Verb: VerbStage})
 }
 
 // Apply is like Machine.Apply.
