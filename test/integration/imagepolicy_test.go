@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
 	"github.com/cluster-version/cvo/pkg/api"
@@ -69,6 +70,21 @@ func TestShopTeamCannotSignThePlatform(t *testing.T) {
 	t.Run("applies the policy of an accepted release", func(t *testing.T) {
 		message := s.rejected(s.release("1.1.7", "platform/release", s.vendor, s.shop))
 		assert.Contains(t, message, "against ClusterImagePolicy platform, scope "+s.host+"/platform/release;")
+	})
+	t.Run("keeps the accepted release after a failover, although its own policy rejects it", func(t *testing.T) {
+		second := s.replica()
+		second.logged(t, "Attempting to acquire leader lease")
+		s.leader.kill()
+		second.logged(t, notAccepted) // the request for 1.1.7
+		configMaps := kubernetes.NewForConfigOrDie(s.env.Config("integration")).CoreV1().ConfigMaps("tiny-a")
+		require.NoError(t, configMaps.Delete(t.Context(), "settings", metav1.DeleteOptions{}))
+		require.Eventually(t, func() bool {
+			settings, err := configMaps.Get(t.Context(), "settings", metav1.GetOptions{})
+			return err == nil && settings.Data["version"] == "1.1.6"
+		}, time.Minute, 50*time.Millisecond)
+		s.leader = second
+	})
+	t.Run("accepts a release signed by all", func(*testing.T) {
 		s.accepted("1.1.8", s.release("1.1.8", "platform/release", s.vendor, s.shop, s.other))
 	})
 	t.Run("decides the same after a failover", func(t *testing.T) {
@@ -182,6 +198,7 @@ func newShop(t *testing.T) *shop {
 		member.sign = func(img release.Image) error { return key.Attach(t.Context(), img) }
 	}
 	s.crds("config/v1", "*_clusterimagepolicies.crd.yaml")
+	s.create(statusDefinition)
 	first := s.release("1.0.0", "platform/release", s.vendor)
 	_, err := s.run("install", "--no-operator", "--release-image", first.ByDigest(), "--trust", s.trust)
 	require.NoError(t, err)
