@@ -157,7 +157,7 @@ packages:
 check: packages commands crds verify-format ## Check the format, vet, and run the tests that need no control plane, for each edit (PKG=)
 	go vet $(or $(PKG),./...)
 	@packages="$(or $(PKG),$(PACKAGES))"; results=$$(mktemp -d); trap 'rm -rf "$$results"' EXIT; \
-	  $(GOTESTSUM) --format standard-quiet --hide-summary skipped --jsonfile "$$results/check.json" --post-run-command "hack/ran.sh --skipped $$results/check.json" -- -short -vet=off $$packages $(TESTFLAGS)
+	  $(GOTESTSUM) --format standard-quiet --hide-summary skipped --jsonfile "$$results/check.json" --post-run-command "hack/ran.sh --skipped '$$results/check.json'" -- -short -vet=off $$packages $(TESTFLAGS)
 
 # Without jq, the lists of the slowest and of the failed tests are missing, and tests of the documentation and of scripts fail.
 .PHONY: commands
@@ -183,7 +183,7 @@ test: packages commands crds kube-tools ## Run the tests that decide whether a c
 # Each ring runs even if another failed. At the end, the times and the failed tests are listed.
 .PHONY: test-all
 test-all: commands ## Run all rings: test, race, outer, interop and e2e, sequentially, even if one fails
-	@($(lock); rm -rf $(RESULTS)); times= failed=0; for ring in test race outer interop e2e; do \
+	@trap 'exit 130' INT; ($(lock); rm -rf $(RESULTS)); times= failed=0; for ring in test race outer interop e2e; do \
 	    start=$$SECONDS result=passed; \
 	    $(MAKE_COMMAND) $$ring || { result=failed failed=1; }; \
 	    times+="  $$ring $$result after $$((SECONDS - start)) s"$$'\n'; \
@@ -231,7 +231,7 @@ kube-compat: kube-tools
 
 .PHONY: compat
 compat: commands crds kube-compat ## Run the tests of applying, property and integration against kube-apiserver 1.34, with watch lists on and off
-	@$(lock); failed=0; for lists in true false; do \
+	@$(lock); trap 'exit 130' INT; failed=0; for lists in true false; do \
 	  KUBE_FEATURE_WatchListClient=$$lists $(COMPAT_ENV) \
 	    $(call gotest,compat-$$lists,,tested) -timeout 60m -count 1 ./pkg/apply/... ./test/property ./test/integration $(TESTFLAGS) || failed=1; \
 	done; exit $$failed

@@ -4,16 +4,19 @@
 #   PKG=./pkg/apply hack/flakes.sh 3
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-runs=$1 TESTFLAGS=${TESTFLAGS:-} log=.cache/flakes results=.cache/test${PKG:+-selected}
+runs=$1 TESTFLAGS=${TESTFLAGS:-} log=.cache/flakes${PKG:+-selected} results=.cache/test${PKG:+-selected}
 if ! [[ $runs =~ ^[1-9][0-9]*$ ]]; then
   echo "N is $runs: set the number of runs, such as make flakes N=3" >&2
   exit 2
 fi
+mkdir -p .cache
+exec 8>"$log.lock"
+flock -n 8 || { echo 'another make flakes runs in this clone' >&2 && exit 2; }
 rm -rf "$log" && mkdir -p "$log"
 make --no-print-directory packages commands crds kube-tools
 
 for _ in $(seq "$(getconf _NPROCESSORS_ONLN)"); do
-  (while kill -0 $$; do :; done) >/dev/null 2>&1 &
+  (while kill -0 $$; do :; done) >/dev/null 2>&1 8>&- &
 done
 trap 'kill $(jobs -p)' EXIT
 
@@ -22,15 +25,15 @@ for run in $(seq "$runs"); do
   flock -w 10 "$results.lock" rm -rf "$results" || { echo 'other tests run in this clone' >&2 && exit 2; }
   echo "run $run of $runs of make test ${PKG:-}, log: $log/$run.log"
   # make expands the value of a variable once more, so each $ is doubled.
-  if make --no-print-directory test TESTFLAGS="-count 1 ${TESTFLAGS//\$/\$\$}" >"$log/$run.log" 2>&1; then
+  if make --no-print-directory test TESTFLAGS="-count 1 ${TESTFLAGS//\$/\$\$}" >"$log/$run.log" 2>&1 8>&-; then
     echo "passed after $((SECONDS - start)) s"
     continue
   fi
   echo "failed after $((SECONDS - start)) s"
   hack/failed.sh "$results"/*.json >"$log/$run.failed"
-  if [ ! -s "$log/$run.failed" ] && ! hack/ran.sh "$results"/*.json 2>/dev/null; then
+  if [ ! -s "$log/$run.failed" ] && ! hack/ran.sh "$results"/*.json; then
     tail -n 20 "$log/$run.log" >&2
-    echo "no test ran: see $log/$run.log" >&2
+    echo "see $log/$run.log" >&2
     exit 2
   fi
   [ -s "$log/$run.failed" ] || echo "make test" >"$log/$run.failed"

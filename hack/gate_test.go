@@ -90,8 +90,9 @@ func TestRunNamesWhatFailed(t *testing.T) {
 			for _, name := range []string{"go", "make", "jq", "flock", "prometheus", "promtool", "sleep", "docker", "dockerd", "debootstrap", "gcc"} {
 				programs[name] += ""
 			}
-			programs["make"] = `echo "$*" >>made; ` + programs["make"]
+			programs["make"] = `echo "$*$PKG$TESTFLAGS$MAKEFLAGS" >>made; ` + programs["make"]
 			run := withFakes(t, ".ci/run", programs, tt.flag)
+			run.Env = append(run.Env, "PKG=./hack", "TESTFLAGS=-run TestA", "MAKEFLAGS=i") // it runs all tests, whatever the environment is
 			require.NoError(t, os.MkdirAll(filepath.Join(run.Dir, "test/e2e/quirks"), 0o755))
 			require.NoError(t, os.WriteFile(filepath.Join(run.Dir, "test/e2e/quirks/dockerd.sh"), []byte("#!/bin/sh\nfalse\n"), 0o755))
 			output, _ := run.CombinedOutput() // its exit code is compared below
@@ -132,6 +133,19 @@ func TestFlakesStopsIfNoTestRan(t *testing.T) {
 	}
 }
 
+// TestFlakesRunsOnceAtATime has another run in the same clone, whose list of failures a second one would delete.
+func TestFlakesRunsOnceAtATime(t *testing.T) {
+	run := withFakes(t, "hack/flakes.sh", map[string]string{"make": "echo started"}, "1")
+	require.NoError(t, os.MkdirAll(filepath.Join(run.Dir, ".cache"), 0o755))
+	lock, err := os.Create(filepath.Join(run.Dir, ".cache", "flakes.lock"))
+	require.NoError(t, err)
+	defer lock.Close()
+	require.NoError(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_EX))
+	output, err := run.CombinedOutput()
+	require.ErrorAs(t, err, new(*exec.ExitError))
+	assert.Equal(t, "another make flakes runs in this clone\n", string(output))
+}
+
 // TestFlakesPassesFlagsUnchanged runs a real make, which expands the value of a variable.
 func TestFlakesPassesFlagsUnchanged(t *testing.T) {
 	run := withFakes(t, "hack/flakes.sh", nil, "1")
@@ -160,6 +174,8 @@ func TestRanRequiresATest(t *testing.T) {
 		},
 		{"no test", `{"Action":"output","Package":"p","Output":"ok p 1s [no tests to run]"}` + "\n" + `{"Action":"pass","Package":"p"}`, "no test ran", 1, 1},
 		{"a package without test files", `{"Action":"skip","Package":"p"}` + "\n" + passed, "", 0, 0},
+		{"with -cover", `{"Action":"output","Package":"p","Output":"\tp\t\tcoverage: 0.0% of statements\n"}` + "\n" + `{"Action":"pass","Package":"p"}` + "\n" + passed, "", 0, 0},
+		{"no test of a package that prints a text", `{"Action":"output","Package":"p","Output":"texttesting: warning: no tests to run\n"}` + "\n" + `{"Action":"pass","Package":"p"}` + "\n" + passed, "", 0, 0},
 		{"a TestMain that runs no test", `{"Action":"pass","Package":"p"}` + "\n" + passed, "the tests of p did not run", 1, 1},
 		{"a test that ends the process", `{"Action":"pass","Package":"p","Test":"TestA"}` + "\n" + passed, "the tests of p did not end", 1, 1},
 		{"a skipped test", `{"Action":"skip","Package":"p","Test":"TestA"}` + "\n" + `{"Action":"pass","Package":"p"}`, "no test ran", 1, 0},
@@ -320,7 +336,7 @@ func runMake(t *testing.T, results string, args ...string) *exec.Cmd {
 	run := exec.CommandContext(t.Context(), "make", append([]string{"--no-print-directory", "-o", "crds", "-o", "kube-tools", "RESULTS=" + results}, args...)...)
 	run.Dir = ".."
 	for _, variable := range os.Environ() {
-		if name, _, _ := strings.Cut(variable, "="); name != "MAKEFLAGS" && name != "MAKEOVERRIDES" && name != "TESTFLAGS" && name != "PKG" {
+		if name, _, _ := strings.Cut(variable, "="); name != "MAKEFLAGS" && name != "MAKEOVERRIDES" && name != "TESTFLAGS" && name != "PKG" && name != "N" {
 			run.Env = append(run.Env, variable) // the others are those of the make that runs this test
 		}
 	}

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Fails if no test passed or failed, and says so unless a package failed, whose error go test shows. It also fails if a test failed in a
 # package that passed, or if a package ended without the results of its tests: go test believes the exit code of the process. Its arguments
-# are files with the output of `go test -json`. With --skipped before them, a skipped test suffices.
+# are files with the output of `go test -json`. With --skipped before them, a skipped test suffices. Under -cover, a package without tests passes
+# with one line that starts with a tab.
 set -euo pipefail
 results='"pass", "fail"'
 if [ "${1:-}" = --skipped ]; then
@@ -18,8 +19,8 @@ ran=$({ cat "$@" 2>/dev/null || true; } | jq -R 'fromjson? | select(.Package)' |
       then \"a test of \(.[0].Package) failed, and the package exits with 0: its TestMain must exit with the result of m.Run\"
     elif some(.Test == null and is([\"pass\", \"fail\", \"skip\"])) | not
       then \"the tests of \(.[0].Package) did not end: one of them has ended the process\"
-    elif some(.Test == null and .Action == \"pass\") and (some(.Test) | not) and (some(.Output // \"\" | contains(\"[no tests to run]\")) | not)
-      then \"the tests of \(.[0].Package) did not run: its TestMain must call m.Run\"
+    elif some(.Test == null and .Action == \"pass\") and (some(.Test) | not) and (some(.Output // \"\" | contains(\"no tests to run\") or startswith(\"\\t\")) | not)
+      then \"the tests of \(.[0].Package) did not run: its TestMain does not call m.Run, or TESTFLAGS selects none\"
     else empty end) | .[0]) as \$hidden |
   if \$hidden then \$hidden elif some(.Test and is([$results])) then \"tests\" elif some(.Action == \"fail\") then \"a failed package\" else \"\" end")
 case $ran in

@@ -4,7 +4,7 @@
 // There are two drawings: one of the folders below pkg, and one of the packages.
 //
 // The command fails if a package imports a package whose folder contains it, because the shared part belongs below both.
-// It also fails if two folders import each other.
+// It also fails if folders import each other in a cycle.
 package main
 
 import (

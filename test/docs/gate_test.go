@@ -74,7 +74,7 @@ func TestBuildersAreNotCached(t *testing.T) {
 
 // TestVerifyComparesBeforeItGenerates checks that nothing repairs an outdated file before `make verify` looks for it.
 func TestVerifyComparesBeforeItGenerates(t *testing.T) {
-	output, err := exec.CommandContext(t.Context(), "make", "-C", root, "--dry-run", "verify").CombinedOutput()
+	output, err := exec.CommandContext(t.Context(), "make", "--no-print-directory", "-C", root, "--dry-run", "verify").CombinedOutput()
 	require.NoError(t, err, "%s", output)
 	assert.Equal(t, "hack/verify-generated.sh", regexp.MustCompile(`\S*generate\S*`).FindString(string(output)))
 }
