@@ -376,6 +376,15 @@ func TestMakeNeverRunsTargetsInParallel(t *testing.T) {
 	assert.Equal(t, "slow\nfast\n", string(output))
 }
 
+// TestMakeIgnoresSelectionsInGOFLAGS has flags with which most tests would not run.
+func TestMakeIgnoresSelectionsInGOFLAGS(t *testing.T) {
+	run := runMake(t, t.TempDir(), "--eval", "show: ; @echo $(GOFLAGS)", "show")
+	run.Env = append(run.Env, "GOFLAGS=-run=TestA -skip=TestB --list=. -buildvcs=false")
+	output, err := run.CombinedOutput()
+	require.NoError(t, err, "%s", output)
+	assert.Equal(t, "-buildvcs=false -trimpath\n", string(output))
+}
+
 // TestEachPackageIsTestedOnce has packages with names that end as those of packages with a part of their own.
 func TestEachPackageIsTestedOnce(t *testing.T) {
 	bin := t.TempDir()
