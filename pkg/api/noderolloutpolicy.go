@@ -84,6 +84,18 @@ type NodeRolloutPolicySpec struct {
 	Health NodeRolloutHealth `json:"health,omitzero"`
 	// DrainRules change how the pods of the pool's nodes are drained. The first rule that selects a pod decides.
 	DrainRules []DrainRule `json:"drainRules,omitempty"`
+	// BlockedDrain says what happens to a drain that is blocked for long. The zero value keeps it waiting.
+	BlockedDrain BlockedDrain `json:"blockedDrain,omitzero"`
+}
+
+// BlockedDrain says what happens to a drain that pods block for long.
+type BlockedDrain struct {
+	// ReleaseSlotAfter is the time since the start of a drain after which a node returns to its config if another node can start. It is updated after
+	// all others. 0 is never.
+	ReleaseSlotAfter metav1.Duration `json:"releaseSlotAfter,omitzero"`
+	// DeletePodsAfter is the time for which the eviction of a pod must be refused before the pod is deleted, with its own grace period. That ignores
+	// PodDisruptionBudgets. 0 is never.
+	DeletePodsAfter metav1.Duration `json:"deletePodsAfter,omitzero"`
 }
 
 // DrainRule changes how pods are drained.

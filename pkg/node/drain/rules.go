@@ -3,18 +3,22 @@ package drain
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/cluster-version/cvo/pkg/api"
 )
 
-// Rules are the drain rules of a NodeRolloutPolicy. The zero value has none.
+// Rules are what a NodeRolloutPolicy says about drains. The zero value has none.
 type Rules struct {
 	policy string
 	rules  []rule
+	// deletePodsAfter is spec.blockedDrain.deletePodsAfter.
+	deletePodsAfter time.Duration
 }
 
 type rule struct {
@@ -27,7 +31,7 @@ func NewRules(p *api.NodeRolloutPolicy) (Rules, error) {
 	if p == nil {
 		return Rules{}, nil
 	}
-	r := Rules{policy: p.Name}
+	r := Rules{policy: p.Name, deletePodsAfter: p.Spec.BlockedDrain.DeletePodsAfter.Duration}
 	for i, from := range p.Spec.DrainRules {
 		selector, err := metav1.LabelSelectorAsSelector(&from.PodSelector)
 		if err != nil {
@@ -63,6 +67,19 @@ func RulesByNode(p *api.NodeRolloutPolicy, nodes []*corev1.Node) map[string]Rule
 		byNode[n.Name] = rules
 	}
 	return byNode
+}
+
+// Deletion returns the time at which a drain deletes a pod whose eviction has been refused since another time; zero if the rules allow no deletion.
+func (r Rules) Deletion(refusedSince time.Time) time.Time {
+	if r.deletePodsAfter == 0 {
+		return time.Time{}
+	}
+	return refusedSince.Add(r.deletePodsAfter)
+}
+
+// DeletionReason says which rule allows to delete a pod, as a phrase that follows "by".
+func (r Rules) DeletionReason() string {
+	return fmt.Sprintf("spec.blockedDrain.deletePodsAfter (%s) of NodeRolloutPolicy %s", duration.HumanDuration(r.deletePodsAfter), r.policy)
 }
 
 // Order returns the order of a pod. A drain evicts a pod once all pods with a lower order are gone.

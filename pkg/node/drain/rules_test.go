@@ -2,6 +2,7 @@ package drain_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -54,6 +55,13 @@ func TestFirstMatchingRuleDecides(t *testing.T) {
 		assert.Zero(t, drain.Rules{}.Order(pod))
 		assert.Empty(t, drain.Rules{}.Delay(pod))
 	}
+	assert.Zero(t, rules.Deletion(time.Unix(1000, 0)), "without the field, no pod is deleted")
+	p.Spec.BlockedDrain.DeletePodsAfter.Duration = time.Minute
+	deleting, err := drain.NewRules(p)
+	require.NoError(t, err)
+	assert.Equal(t, time.Unix(1060, 0), deleting.Deletion(time.Unix(1000, 0)))
+	assert.Equal(t, "spec.blockedDrain.deletePodsAfter (60s) of NodeRolloutPolicy worker", deleting.DeletionReason())
+	p.Spec.BlockedDrain.DeletePodsAfter.Duration = 0
 	_, err = drain.NewRules(nil)
 	require.NoError(t, err)
 

@@ -38,6 +38,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/kube/watch"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
 	"github.com/cluster-version/cvo/pkg/node/controlplane"
+	"github.com/cluster-version/cvo/pkg/node/drain"
 	"github.com/cluster-version/cvo/test/env"
 )
 
@@ -283,6 +284,8 @@ func (a *answers) queue(t *testing.T, isControlPlane bool, clk clock.PassiveCloc
 	return newDrains(isControlPlane, nil, core.RESTClient(), nil, clk, record.NewFakeRecorder(1), p, client.ObjectKey{})
 }
 
+func nodeNamed(name string) *corev1.Node { return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}} }
+
 func podNamed(name string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), Labels: map[string]string{"app": name}}}
 }
@@ -293,7 +296,7 @@ func TestRefusedEvictionIsRequestedOnce(t *testing.T) {
 	}
 	r := server.queue(t, false, clock.RealClock{}, newPace(Options{}.limiter()))
 
-	why, after, err := r.evictPod(t.Context(), "n", podNamed("web"))
+	why, after, err := r.evictPod(t.Context(), nodeNamed("n"), drain.Rules{}, podNamed("web"))
 
 	require.NoError(t, err)
 	assert.Equal(t, "busy", why)
@@ -312,7 +315,7 @@ func TestBudgetMayChangeDuringARequest(t *testing.T) {
 	server := &answers{refusal: refusedByBudget}
 	r := server.queue(t, false, clocktesting.NewFakePassiveClock(time.Now()), newPace(Options{}.limiter()))
 	evict := func() int {
-		_, _, err := r.evictPod(t.Context(), "n", web)
+		_, _, err := r.evictPod(t.Context(), nodeNamed("n"), drain.Rules{}, web)
 		require.NoError(t, err)
 		return len(server.requested)
 	}
@@ -344,7 +347,7 @@ func TestRefusedEvictionIsRetriedWhenItsBudgetOrPodChanges(t *testing.T) {
 	requested := func() []string {
 		server.requested = nil
 		for _, pod := range []*corev1.Pod{web, other} {
-			_, _, err := r.evictPod(t.Context(), "node-of-"+pod.Name, pod)
+			_, _, err := r.evictPod(t.Context(), nodeNamed("node-of-"+pod.Name), drain.Rules{}, pod)
 			require.NoError(t, err)
 		}
 		return server.requested
@@ -384,7 +387,7 @@ func TestControlPlaneGetsTheNextEviction(t *testing.T) {
 		evict := func(isControlPlane bool, name string) {
 			r := server.queue(t, isControlPlane, clock.RealClock{}, shared)
 			go func() {
-				_, _, err := r.evictPod(t.Context(), "n", podNamed(name))
+				_, _, err := r.evictPod(t.Context(), nodeNamed("n"), drain.Rules{}, podNamed(name))
 				assert.NoError(t, err)
 			}()
 			synctest.Wait()
@@ -413,7 +416,7 @@ func TestEvictionsEndWithTheProcess(t *testing.T) {
 		for _, isControlPlane := range []bool{false, false, true} {
 			r := server.queue(t, isControlPlane, clock.RealClock{}, shared)
 			go func() {
-				_, _, err := r.evictPod(ctx, "n", podNamed("web"))
+				_, _, err := r.evictPod(ctx, nodeNamed("n"), drain.Rules{}, podNamed("web"))
 				assert.ErrorIs(t, err, context.Canceled)
 			}()
 			synctest.Wait()

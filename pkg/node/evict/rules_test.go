@@ -77,7 +77,7 @@ func TestPodsLeaveAsTheRulesSay(t *testing.T) {
 		{"is done", nil, []string{"web", "batch", "db"}, ""},
 	} {
 		r.client = &listed{pods: append(tt.pods, agent)}
-		p, err := r.evict(t.Context(), "n", rules)
+		p, err := r.evict(t.Context(), nodeNamed("n"), rules)
 		require.NoError(t, err, tt.name)
 		assert.Equal(t, tt.requested, server.names(), tt.name)
 		assert.Equal(t, tt.blocker, p.blocker(), tt.name)
