@@ -43,8 +43,11 @@ func (r *drains) pools(ctx context.Context) ([]*mcfgv1.MachineConfigPool, error)
 	return pointers.To(pools.Items), nil
 }
 
-// policy returns the policy of the pool with a name; nil if it has none.
+// policy returns the policy of the pool with a name; nil if it has none, or if the name is that of no pool and empty.
 func (r *drains) policy(ctx context.Context, name string) (*api.NodeRolloutPolicy, error) {
+	if name == "" {
+		return nil, nil
+	}
 	p := &api.NodeRolloutPolicy{}
 	err := r.client.Get(ctx, client.ObjectKey{Name: name}, p)
 	if apierrors.IsNotFound(err) {

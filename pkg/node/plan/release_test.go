@@ -24,14 +24,14 @@ func release(nodes []*corev1.Node, text string) {
 
 func TestNodesThatReleasedTheirSlotWaitForTheOthers(t *testing.T) {
 	for _, tt := range []struct {
-		name                 string
-		budgets              string
-		nodes                string
-		released             string
-		held, unstageable    string // one node each
-		leader               string
-		slots                int
-		want                 string
+		name              string
+		budgets           string
+		nodes             string
+		released          string
+		held, unstageable string // one node each
+		leader            string
+		slots             int
+		want              string
 	}{
 		{name: "it starts the others first", nodes: "a: b: c:", released: "a=", slots: 1, want: "b; a Slot; c Slot"},
 		{name: "it leaves a slot empty as long as others start", nodes: "a: b:", released: "a=", slots: 2, want: "b; a Returned"},
