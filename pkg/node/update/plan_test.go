@@ -1,6 +1,7 @@
 package update
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -107,11 +108,9 @@ func TestSlotIsReleasedAfterItsTime(t *testing.T) {
 	require.Equal(t, config, m.nodes[0].Annotations[api.DesiredConfigAnnotation])
 	blocked := m.nodes[0].DeepCopy()
 	m.set(blocked)
-	for name, value := range map[string]string{
+	maps.Copy(blocked.Annotations, map[string]string{
 		api.CurrentConfigAnnotation: "old", api.NodeStateAnnotation: api.NodeWorking, api.DesiredDrainAnnotation: "drain-" + config, api.CordonAnnotation: "1",
-	} {
-		blocked.Annotations[name] = value
-	}
+	})
 	blocked.Spec.Unschedulable = true
 	draining := blocked.DeepCopy()
 	blocked.Status.Conditions = []corev1.NodeCondition{{
