@@ -104,11 +104,24 @@ type DrainRule struct {
 	Namespace string `json:"namespace,omitempty"`
 	// PodSelector selects the pods by their labels. The zero value selects all.
 	PodSelector metav1.LabelSelector `json:"podSelector,omitzero"`
+	// Matching selects only pods that lose something by their eviction; empty for all.
+	Matching PodLoss `json:"matching,omitempty"`
 	// Order decides when the pods leave: once all pods with a lower order are gone. Pods without rule have 0.
 	Order int32 `json:"order,omitempty"`
 	// Action is what the drain does with the pods; empty for an eviction.
 	Action DrainAction `json:"action,omitempty"`
 }
+
+// PodLoss is what is lost by the eviction of a pod.
+type PodLoss string
+
+// Losses.
+const (
+	// LossUnmanaged is the loss of a pod without a controller: it does not start elsewhere.
+	LossUnmanaged PodLoss = "Unmanaged"
+	// LossLocalData is the loss of the data in emptyDir volumes.
+	LossLocalData PodLoss = "LocalData"
+)
 
 // DrainAction is the action of a drain rule.
 type DrainAction string

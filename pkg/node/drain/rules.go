@@ -45,11 +45,21 @@ func NewRules(p *api.NodeRolloutPolicy) (Rules, error) {
 // find returns the first rule that selects a pod; the zero value if none does.
 func (r Rules) find(pod *corev1.Pod) api.DrainRule {
 	for _, rule := range r.rules {
-		if (rule.Namespace == "" || rule.Namespace == pod.Namespace) && rule.selector.Matches(labels.Set(pod.Labels)) {
+		if (rule.Namespace == "" || rule.Namespace == pod.Namespace) && rule.selector.Matches(labels.Set(pod.Labels)) && loses(pod, rule.Matching) {
 			return rule.DrainRule
 		}
 	}
 	return api.DrainRule{}
+}
+
+func loses(pod *corev1.Pod, what api.PodLoss) bool {
+	switch what {
+	case api.LossUnmanaged:
+		return IsUnmanaged(pod)
+	case api.LossLocalData:
+		return HasLocalData(pod)
+	}
+	return true
 }
 
 // Skips reports whether a drain leaves a pod on the node that it would evict without rules.
