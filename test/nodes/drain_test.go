@@ -118,6 +118,8 @@ func TestBlockedNodeReleasesItsSlotAndComesLast(t *testing.T) {
 }
 
 // TestPodIsDeletedOnlyByPolicy has a budget that blocks the drain of a node for ever.
+//
+//threat:drain-ignores-budgets
 func TestPodIsDeletedOnlyByPolicy(t *testing.T) {
 	s := start(t, "n1")
 	s.config("00-worker", nil)

@@ -400,6 +400,8 @@ func TestRefusedEvictionIsRetriedWhenItsBudgetOrPodChanges(t *testing.T) {
 
 // TestPodIsDeletedOnceItsEvictionIsRefusedForLong has a limit between two attempts, a server that is busy for a while, and a webhook that denies the
 // first deletion.
+//
+//threat:drain-ignores-budgets
 func TestPodIsDeletedOnceItsEvictionIsRefusedForLong(t *testing.T) {
 	const busy = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"busy","reason":"TooManyRequests","details":{"retryAfterSeconds":5},"code":429}`
 	server := &answers{refusal: refusedByBudget, deletionRefused: http.StatusForbidden}
@@ -440,6 +442,7 @@ func TestPodIsDeletedOnceItsEvictionIsRefusedForLong(t *testing.T) {
 	server.deletionRefused = 0
 	why, _ = attempt(130, rules)
 	assert.Empty(t, why)
+	require.Len(t, events.Events, 1)
 	assert.Equal(t, 2, server.deletions)
 	assert.Equal(t, `/api/v1/namespaces/shop/pods/web {"kind":"DeleteOptions","apiVersion":"v1","preconditions":{"uid":"web"}}`, strings.TrimSpace(server.deletion),
 		"the grace period is the pod's")

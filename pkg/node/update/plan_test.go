@@ -140,5 +140,6 @@ func TestSlotIsReleasedAfterItsTime(t *testing.T) {
 	assert.Equal(t, "old", m.nodes[0].Annotations[api.DesiredConfigAnnotation])
 	assert.Equal(t, r.clock.Now().UTC().Format(time.RFC3339), m.nodes[0].Annotations[api.SlotReleasedAnnotation])
 	assert.Empty(t, m.nodes[1].Annotations[api.DesiredConfigAnnotation], "the slot is not free yet")
+	require.Len(t, events.Events, 1)
 	assert.Equal(t, "Warning SlotReleased Released the slot of the node by spec.blockedDrain.releaseSlotAfter (120m) of NodeRolloutPolicy worker: Pod shop/web stays", <-events.Events)
 }
