@@ -284,7 +284,10 @@ func TestDrainRulesDelayPods(t *testing.T) {
 	before := s.updated("")
 	s.policy(func(spec *api.NodeRolloutPolicySpec) {
 		spec.DrainRules = []api.DrainRule{
-			{Namespace: "default", PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "batch"}}, Matching: api.LossUnmanaged, Action: api.DrainWaitForCompletion},
+			{
+				Namespace: "default", PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "batch"}}, Matching: api.LossUnmanaged,
+				Action: api.DrainWaitForCompletion,
+			},
 			{PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}, Order: 1},
 			{PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "agent"}}, Action: api.DrainSkip},
 		}

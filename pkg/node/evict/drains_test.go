@@ -322,7 +322,8 @@ func TestRefusedEvictionIsRequestedOnce(t *testing.T) {
 	assert.Equal(t, []string{"web"}, server.requested, "the server's delay must not block the drains of other nodes")
 }
 
-const refusedByBudget = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"TooManyRequests","details":{"causes":[{"reason":"DisruptionBudget","message":"protected"}]},"code":429}`
+const refusedByBudget = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"TooManyRequests",` +
+	`"details":{"causes":[{"reason":"DisruptionBudget","message":"protected"}]},"code":429}`
 
 // TestBudgetMayChangeDuringARequest has the event of a budget that arrives before the refusal.
 func TestBudgetMayChangeDuringARequest(t *testing.T) {
@@ -444,10 +445,10 @@ func TestPodIsDeletedOnceItsEvictionIsRefusedForLong(t *testing.T) {
 	assert.Empty(t, why)
 	require.Len(t, events.Events, 1)
 	assert.Equal(t, 2, server.deletions)
-	assert.Equal(t, `/api/v1/namespaces/shop/pods/web {"kind":"DeleteOptions","apiVersion":"v1","preconditions":{"uid":"web"}}`, strings.TrimSpace(server.deletion),
-		"the grace period is the pod's")
-	assert.Equal(t, "Warning PodDeleted Deleted pod shop/web by spec.blockedDrain.deletePodsAfter (70s) of NodeRolloutPolicy worker, because its eviction was refused: "+
-		"protected", <-events.Events)
+	assert.Equal(t, `/api/v1/namespaces/shop/pods/web {"kind":"DeleteOptions","apiVersion":"v1","preconditions":{"uid":"web"}}`,
+		strings.TrimSpace(server.deletion), "the grace period is the pod's")
+	assert.Equal(t, "Warning PodDeleted Deleted pod shop/web by spec.blockedDrain.deletePodsAfter (70s) of NodeRolloutPolicy worker, "+
+		"because its eviction was refused: protected", <-events.Events)
 
 	// The time starts again after an accepted eviction, and on another drain.
 	server.refusal = ""

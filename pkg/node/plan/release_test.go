@@ -92,7 +92,7 @@ func TestSlotsAreReleasedOnlyIfAnotherNodeStarts(t *testing.T) {
 		{name: "it releases several slots", nodes: "c: d: e:", blocked: "a: b:", want: "a b"},
 		{name: "it keeps the slot for a node whose drain would be blocked, too", budgets: "web:9/8/8", nodes: "b:web", blocked: "a:web"},
 		{name: "it keeps the slot for a node that has released its own", nodes: "b:", released: "b=", blocked: "a:"},
-		{name: "it releases the slot for a node whose budget allows an eviction", budgets: "web:9/9/8", nodes: "b:web", released: "b=shop/web", blocked: "a:", want: "a"},
+		{name: "it releases it for a node whose budget allows an eviction", budgets: "web:9/9/8", nodes: "b:web", released: "b=shop/web", blocked: "a:", want: "a"},
 		{name: "it releases a slot among the canaries", nodes: "b:", blocked: "a:", limit: "waits for the canaries", want: "a"},
 		{name: "it releases a slot of the zone", nodes: "b:", blocked: "a:", zone: "z", want: "a"},
 		{name: "it releases the slot of the control plane", nodes: "b:", blocked: "a:", master: true, want: "a"},

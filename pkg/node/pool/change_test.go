@@ -80,7 +80,9 @@ func TestReleaseRemovesOnlyWhatTheStageHasWritten(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := &corev1.Node{}
-			n.Annotations = map[string]string{api.NodeStateAnnotation: tt.state, api.DesiredConfigAnnotation: "v1", api.SlotReleasedAnnotation: "earlier", "theirs": "kept"}
+			n.Annotations = map[string]string{
+				api.NodeStateAnnotation: tt.state, api.DesiredConfigAnnotation: "v1", api.SlotReleasedAnnotation: "earlier", "theirs": "kept",
+			}
 			n.Spec.Unschedulable = true
 			if tt.cordoned {
 				n.Annotations[api.CordonAnnotation] = "1"

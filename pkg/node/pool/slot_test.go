@@ -27,6 +27,9 @@ func draining(t *testing.T, text string, age time.Duration) []*corev1.Node {
 }
 
 func TestNodesWithABlockedDrainReleaseTheirSlot(t *testing.T) {
+	without := func(annotation string) func(*corev1.Node) {
+		return func(n *corev1.Node) { delete(n.Annotations, annotation) }
+	}
 	for _, tt := range []struct {
 		name   string
 		node   string
@@ -39,10 +42,10 @@ func TestNodesWithABlockedDrainReleaseTheirSlot(t *testing.T) {
 		{name: "it finds a node without a config", node: "a:→v1/Working", age: time.Hour, want: "a"},
 		{name: "it waits for the time", node: "a:v0→v1", age: time.Hour - time.Second, after: time.Second},
 		{name: "it leaves a node that drains", node: "a:v0→v1", age: 2 * time.Hour, change: func(n *corev1.Node) { n.Status.Conditions[1].Reason = "Draining" }},
-		{name: "it leaves a node that is drained", node: "a:v0→v1", age: time.Hour, change: func(n *corev1.Node) { n.Annotations[api.AppliedDrainAnnotation] = "drain-v1" }},
+		{name: "it leaves a node that has no drain to do", node: "a:v0→v1", age: time.Hour, change: without(api.DesiredDrainAnnotation)},
 		{name: "it leaves a node whose content is restored", node: "a:v1→v1/Working", age: time.Hour},
 		{name: "it leaves a node that gets another config", node: "a:v0→v2", age: time.Hour},
-		{name: "it leaves a node that would stay cordoned", node: "a:v0→v1", age: time.Hour, change: func(n *corev1.Node) { delete(n.Annotations, api.CordonAnnotation) }},
+		{name: "it leaves a node that would stay cordoned", node: "a:v0→v1", age: time.Hour, change: without(api.CordonAnnotation)},
 		{name: "it leaves a node that is not ready", node: "a:v0→v1!", age: time.Hour},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

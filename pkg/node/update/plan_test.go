@@ -114,7 +114,8 @@ func TestSlotIsReleasedAfterItsTime(t *testing.T) {
 	blocked.Spec.Unschedulable = true
 	draining := blocked.DeepCopy()
 	blocked.Status.Conditions = []corev1.NodeCondition{{
-		Type: corev1.NodeDrainInProgress, Status: corev1.ConditionTrue, Reason: "Blocked", Message: "Pod shop/web stays", LastTransitionTime: metav1.NewTime(r.clock.Now()),
+		Type: corev1.NodeDrainInProgress, Status: corev1.ConditionTrue, Reason: "Blocked", Message: "Pod shop/web stays",
+		LastTransitionTime: metav1.NewTime(r.clock.Now()),
 	}}
 	assert.True(t, mattersToPools(draining, blocked))
 	draining.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeDrainInProgress, Status: corev1.ConditionTrue, Reason: "Draining"}}
@@ -141,5 +142,6 @@ func TestSlotIsReleasedAfterItsTime(t *testing.T) {
 	assert.Equal(t, r.clock.Now().UTC().Format(time.RFC3339), m.nodes[0].Annotations[api.SlotReleasedAnnotation])
 	assert.Empty(t, m.nodes[1].Annotations[api.DesiredConfigAnnotation], "the slot is not free yet")
 	require.Len(t, events.Events, 1)
-	assert.Equal(t, "Warning SlotReleased Released the slot of the node by spec.blockedDrain.releaseSlotAfter (120m) of NodeRolloutPolicy worker: Pod shop/web stays", <-events.Events)
+	assert.Equal(t, "Warning SlotReleased Released the slot of the node by spec.blockedDrain.releaseSlotAfter (120m) of NodeRolloutPolicy worker: "+
+		"Pod shop/web stays", <-events.Events)
 }

@@ -445,7 +445,8 @@ func (r *pools) assign(ctx context.Context, o *rollout, members pool.Membership)
 		}
 		if slices.Contains(o.released, change) {
 			logr.FromContextOrDiscard(ctx).Info("slot released", "pool", p.Name, "node", next.Name)
-			r.recorder.Eventf(next, corev1.EventTypeWarning, "SlotReleased", "Released the slot of the node by spec.blockedDrain.releaseSlotAfter (%s) of NodeRolloutPolicy %s: %s",
+			r.recorder.Eventf(next, corev1.EventTypeWarning, "SlotReleased",
+				"Released the slot of the node by spec.blockedDrain.releaseSlotAfter (%s) of NodeRolloutPolicy %s: %s",
 				duration.HumanDuration(o.policy.Spec.BlockedDrain.ReleaseSlotAfter.Duration), o.policy.Name, drain.Blocker(next))
 		}
 	}

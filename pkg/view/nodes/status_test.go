@@ -130,7 +130,10 @@ func TestNodesHaveAPhaseAndAReason(t *testing.T) {
 		},
 		{
 			"it waits for the others since its drain was blocked", newPool("worker", with(pool.NodesWaiting, nodesWait), slots("2")), released("n"),
-			nodes.Node{Phase: nodes.Waiting, Current: before, Desired: target, Why: "waits for the other nodes of its pool: its drain was blocked, so it released its slot"},
+			nodes.Node{
+				Phase: nodes.Waiting, Current: before, Desired: target,
+				Why: "waits for the other nodes of its pool: its drain was blocked, so it released its slot",
+			},
 		},
 		{
 			"it waits for a free slot since the controller's last plan", newPool("worker", with(pool.NodesWaiting, nodesWait)), at("n", before),
