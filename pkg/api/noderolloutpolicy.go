@@ -84,6 +84,18 @@ type NodeRolloutPolicySpec struct {
 	Health NodeRolloutHealth `json:"health,omitzero"`
 	// DrainRules change how the pods of the pool's nodes are drained. The first rule that selects a pod decides.
 	DrainRules []DrainRule `json:"drainRules,omitempty"`
+	// BlockedDrain says what happens to a drain that is blocked for long. The zero value keeps it waiting.
+	BlockedDrain BlockedDrain `json:"blockedDrain,omitzero"`
+}
+
+// BlockedDrain says what happens to a drain that pods block for long.
+type BlockedDrain struct {
+	// ReleaseSlotAfter is the time since the start of a drain after which a node returns to its config if another node can start. It is updated after
+	// all others. 0 is never.
+	ReleaseSlotAfter metav1.Duration `json:"releaseSlotAfter,omitzero"`
+	// DeletePodsAfter is the time for which the eviction of a pod must be refused before the pod is deleted, with its own grace period. That ignores
+	// PodDisruptionBudgets. 0 is never.
+	DeletePodsAfter metav1.Duration `json:"deletePodsAfter,omitzero"`
 }
 
 // DrainRule changes how pods are drained.
@@ -92,11 +104,24 @@ type DrainRule struct {
 	Namespace string `json:"namespace,omitempty"`
 	// PodSelector selects the pods by their labels. The zero value selects all.
 	PodSelector metav1.LabelSelector `json:"podSelector,omitzero"`
+	// Matching selects only pods that lose something by their eviction; empty for all.
+	Matching PodLoss `json:"matching,omitempty"`
 	// Order decides when the pods leave: once all pods with a lower order are gone. Pods without rule have 0.
 	Order int32 `json:"order,omitempty"`
 	// Action is what the drain does with the pods; empty for an eviction.
 	Action DrainAction `json:"action,omitempty"`
 }
+
+// PodLoss is what is lost by the eviction of a pod.
+type PodLoss string
+
+// Losses.
+const (
+	// LossUnmanaged is the loss of a pod without a controller: it does not start elsewhere.
+	LossUnmanaged PodLoss = "Unmanaged"
+	// LossLocalData is the loss of the data in emptyDir volumes.
+	LossLocalData PodLoss = "LocalData"
+)
 
 // DrainAction is the action of a drain rule.
 type DrainAction string

@@ -49,6 +49,10 @@ const StageAnnotation = "cvo.cluster-version.github.io/stage"
 // administrator's.
 const CordonAnnotation = "cvo.cluster-version.github.io/cordoned"
 
+// SlotReleasedAnnotation marks a node that has released its slot because its drain was blocked, until it starts again. Its value is the time and, after a
+// space, the PodDisruptionBudget that blocked the drain as namespace/name, if one did. The controller writes it.
+const SlotReleasedAnnotation = "cvo.cluster-version.github.io/slot-released"
+
 // NodeReleasedAnnotation on a Node takes it out of the hands of the node stage: the daemon ends or undoes the pending change, removes the stage's folder
 // from the host and reports NodeReleased. Its value is not read. An administrator writes it, and deletes it to return the node to the stage.
 const NodeReleasedAnnotation = "cvo.cluster-version.github.io/released"

@@ -418,7 +418,7 @@ func TestAccountsCannotBecomeAdministrators(t *testing.T) {
 		"ClusterRole " + api.MachineConfigReader:      nil, // the controller adds configs that it may read itself
 		"ClusterRole " + api.ControlPlaneConfigReader: nil,
 		"ClusterRole " + controllerRole: {
-			"nodes: list watch patch", "nodes/status: patch", "nodes/finalizers: update", "pods: list watch", "pods/eviction: create",
+			"nodes: list watch patch", "nodes/status: patch", "nodes/finalizers: update", "pods: list watch delete", "pods/eviction: create",
 			"poddisruptionbudgets.policy: list watch", "daemonsets.apps: list watch",
 			"machineconfigs" + config + "get list watch create patch delete",
 			"controllerconfigs" + config + "list watch",

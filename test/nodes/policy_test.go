@@ -284,7 +284,10 @@ func TestDrainRulesDelayPods(t *testing.T) {
 	before := s.updated("")
 	s.policy(func(spec *api.NodeRolloutPolicySpec) {
 		spec.DrainRules = []api.DrainRule{
-			{Namespace: "default", PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "batch"}}, Action: api.DrainWaitForCompletion},
+			{
+				Namespace: "default", PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "batch"}}, Matching: api.LossUnmanaged,
+				Action: api.DrainWaitForCompletion,
+			},
 			{PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}, Order: 1},
 			{PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "agent"}}, Action: api.DrainSkip},
 		}
@@ -381,6 +384,9 @@ func TestDefinitionRejectsPoliciesThatCannotBeRead(t *testing.T) {
 		for _, value := range values {
 			assert.True(t, apierrors.IsInvalid(create(map[string]any{field: value})), "%s: %v", field, value)
 		}
+	}
+	for field, value := range map[string]any{"releaseSlotAfter": "1.5h", "deletePodsAfter": "-1h"} {
+		assert.True(t, apierrors.IsInvalid(create(map[string]any{"blockedDrain": map[string]any{field: value}})), field)
 	}
 	require.NoError(t, create(map[string]any{"expectedDuration": "9999h999999m99s", "failureBudget": int64(2147483647), "dependsOn": []any{"worker-a.b"}}))
 	require.NoError(t, create(map[string]any{"failureBudget": "100%"}))

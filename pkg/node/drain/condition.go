@@ -68,6 +68,16 @@ func InProgress(n *corev1.Node) (since time.Time, isBlocked bool) {
 	return time.Time{}, false
 }
 
+// Blocker returns the sentence about what delays a node's drain, as the node's conditions show it; empty if nothing does.
+func Blocker(n *corev1.Node) string {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeDrainInProgress && c.Reason == blocked {
+			return c.Message
+		}
+	}
+	return ""
+}
+
 // Described returns the conditions of a node that describe its update.
 func Described(n *corev1.Node) []corev1.NodeCondition {
 	var described []corev1.NodeCondition

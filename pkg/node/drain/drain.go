@@ -4,6 +4,7 @@
 package drain
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -51,6 +52,9 @@ func Reduce(pod *corev1.Pod) *corev1.Pod {
 	if mirrored, ok := pod.Annotations[corev1.MirrorPodAnnotationKey]; ok {
 		reduced.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: mirrored}
 	}
+	if HasLocalData(pod) {
+		reduced.Spec.Volumes = localData
+	}
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodReady {
 			reduced.Status.Conditions = []corev1.PodCondition{{Type: c.Type, Status: c.Status}}
@@ -58,6 +62,17 @@ func Reduce(pod *corev1.Pod) *corev1.Pod {
 	}
 	return reduced
 }
+
+// IsUnmanaged reports whether no controller starts the pod elsewhere.
+func IsUnmanaged(pod *corev1.Pod) bool { return metav1.GetControllerOfNoCopy(pod) == nil }
+
+// HasLocalData reports whether the pod has a volume whose data is lost with it.
+func HasLocalData(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.EmptyDir != nil })
+}
+
+// localData is the reduced form of all volumes of a pod with local data. All reduced pods share it.
+var localData = []corev1.Volume{{VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
 
 // IsReplica reports whether two pods have the same controller, such as a ReplicaSet, or are the same pod.
 func IsReplica(a, b *corev1.Pod) bool {

@@ -2,6 +2,7 @@ package drain_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -14,6 +15,36 @@ import (
 
 func app(name string) metav1.LabelSelector {
 	return metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}
+}
+
+// TestRulesSelectPodsThatLoseSomething has a rule for each loss, of which the first one has a namespace.
+func TestRulesSelectPodsThatLoseSomething(t *testing.T) {
+	t.Parallel()
+	p := &api.NodeRolloutPolicy{}
+	p.Spec.DrainRules = []api.DrainRule{{Namespace: "shop", Matching: api.LossUnmanaged, Order: 1}, {Matching: api.LossLocalData, Order: 2}}
+	rules, err := drain.NewRules(p)
+	require.NoError(t, err)
+	data := []corev1.Volume{{VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	other := []corev1.Volume{{VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{}}}}
+	for _, tt := range []struct {
+		name, namespace string
+		owner           []metav1.OwnerReference
+		volumes         []corev1.Volume
+		order           int32
+	}{
+		{"a bare pod", "shop", nil, nil, 1},
+		{"a bare pod with data", "shop", nil, data, 1},
+		{"a bare pod elsewhere", "other", nil, nil, 0},
+		{"a bare pod with data elsewhere", "other", nil, data, 2},
+		{"a pod of a set", "shop", ownedBy("ReplicaSet", "web"), nil, 0},
+		{"a pod of a set with data", "shop", ownedBy("ReplicaSet", "web"), data, 2},
+		{"a pod of a set with other volumes", "shop", ownedBy("ReplicaSet", "web"), other, 0},
+		{"a pod with an owner that is no controller", "shop", []metav1.OwnerReference{{Kind: "Backup"}}, nil, 1},
+	} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: tt.namespace, OwnerReferences: tt.owner}, Spec: corev1.PodSpec{Volumes: tt.volumes}}
+		assert.Equal(t, tt.order, rules.Order(pod), tt.name)
+		assert.Equal(t, tt.order, rules.Order(drain.Reduce(pod)), tt.name)
+	}
 }
 
 func TestFirstMatchingRuleDecides(t *testing.T) {
@@ -54,6 +85,13 @@ func TestFirstMatchingRuleDecides(t *testing.T) {
 		assert.Zero(t, drain.Rules{}.Order(pod))
 		assert.Empty(t, drain.Rules{}.Delay(pod))
 	}
+	assert.Zero(t, rules.Deletion(time.Unix(1000, 0)), "without the field, no pod is deleted")
+	p.Spec.BlockedDrain.DeletePodsAfter.Duration = time.Minute
+	deleting, err := drain.NewRules(p)
+	require.NoError(t, err)
+	assert.Equal(t, time.Unix(1060, 0), deleting.Deletion(time.Unix(1000, 0)))
+	assert.Equal(t, "spec.blockedDrain.deletePodsAfter (60s) of NodeRolloutPolicy worker", deleting.DeletionReason())
+	p.Spec.BlockedDrain.DeletePodsAfter.Duration = 0
 	_, err = drain.NewRules(nil)
 	require.NoError(t, err)
 

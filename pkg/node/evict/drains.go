@@ -81,14 +81,18 @@ type eviction struct {
 	status    corev1.PodStatus
 	// again is the time of the next request. The cache shows the deletion of an evicted pod before that.
 	again time.Time
+	// refusedSince is the time of the first of the refusals without an acceptance between them; zero if the last request was accepted.
+	refusedSince time.Time
 	// isRunning reports whether the server has not answered yet, and isFreed whether a budget has changed since the request began.
 	isRunning, isFreed bool
 }
 
 // isRefused reports whether the pod stays until something else changes.
 func (e eviction) isRefused() bool {
-	return !e.isRunning && (e.answer.Meaning == drain.Budget || e.answer.Meaning == drain.Refused)
+	return !e.isRunning && isRefusal(e.answer)
 }
+
+func isRefusal(a drain.Answer) bool { return a.Meaning == drain.Budget || a.Meaning == drain.Refused }
 
 // isOutdated reports whether the eviction was refused and the pod has changed since.
 func (e eviction) isOutdated(pod *corev1.Pod) bool {
@@ -238,7 +242,7 @@ func (r *drains) drain(ctx context.Context, n *corev1.Node, wanted string) (*cor
 	if invalid != "" {
 		return n, progress{blockers: []string{invalid}}, nil
 	}
-	p, err = r.evict(ctx, n.Name, rules)
+	p, err = r.evict(ctx, n, rules)
 	if err != nil || p.left {
 		return n, p, err // the end of a pod is an event
 	}
@@ -318,11 +322,15 @@ func (r *drains) slotRefusal(ctx context.Context, n *corev1.Node, nodes []*corev
 	if i < 0 {
 		return "", nil
 	}
-	var rules api.NodeRolloutPolicy
-	if err := r.client.Get(ctx, client.ObjectKey{Name: name}, &rules); client.IgnoreNotFound(err) != nil {
-		return "", fmt.Errorf("reading NodeRolloutPolicy %s: %w", name, err)
+	p, err := r.policy(ctx, name)
+	if err != nil {
+		return "", err
 	}
-	return pool.RestorationRefusal(all[i], members.Nodes[name], n, int(rules.Spec.MaxUnavailablePerZone)), nil
+	perZone := 0
+	if p != nil {
+		perZone = int(p.Spec.MaxUnavailablePerZone)
+	}
+	return pool.RestorationRefusal(all[i], members.Nodes[name], n, perZone), nil
 }
 
 // hasBegun reports whether the drain of a node has begun: it has our cordon, or evictions if the cordon is another client's.
@@ -336,15 +344,15 @@ func (r *drains) hasBegun(n *corev1.Node) bool {
 }
 
 // evict requests the eviction of each pod that must leave the node now by the rules.
-func (r *drains) evict(ctx context.Context, node string, rules drain.Rules) (progress, error) {
+func (r *drains) evict(ctx context.Context, n *corev1.Node, rules drain.Rules) (progress, error) {
 	var pods corev1.PodList
-	if err := r.client.List(ctx, &pods, client.MatchingFields{nodeName: node}, client.UnsafeDisableDeepCopy); err != nil {
-		return progress{}, fmt.Errorf("listing the pods of node %s: %w", node, err)
+	if err := r.client.List(ctx, &pods, client.MatchingFields{nodeName: n.Name}, client.UnsafeDisableDeepCopy); err != nil {
+		return progress{}, fmt.Errorf("listing the pods of node %s: %w", n.Name, err)
 	}
 	hasDaemonSet := func(namespace, name string) bool {
 		return !apierrors.IsNotFound(r.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &appsv1.DaemonSet{}))
 	}
-	kept, err := r.kept(ctx, node)
+	kept, err := r.kept(ctx, n.Name)
 	if err != nil {
 		return progress{}, err
 	}
@@ -371,7 +379,7 @@ func (r *drains) evict(ctx context.Context, node string, rules drain.Rules) (pro
 			why, after = drain.Overdue(pod, r.clock.Now())
 		} else if why == "" {
 			var err error
-			if why, after, err = r.evictPod(ctx, node, pod); err != nil {
+			if why, after, err = r.evictPod(ctx, n, rules, pod); err != nil {
 				return p, err
 			}
 		}
@@ -407,11 +415,11 @@ func (r *drains) nodes(ctx context.Context) ([]*corev1.Node, error) {
 	return r.written.All(pointers.To(list.Items)), nil
 }
 
-// evictPod requests the eviction of a pod, unless it was requested and the next request is not due. It returns why the pod stays,
-// empty if the server deletes it, and the time until the next attempt.
-func (r *drains) evictPod(ctx context.Context, node string, pod *corev1.Pod) (why string, after time.Duration, err error) {
+// evictPod requests the eviction of a pod, unless it was requested and the next request is not due. It deletes the pod if that is refused and the rules
+// allow it now. It returns why the pod stays, empty if the server deletes it, and the time until the next attempt.
+func (r *drains) evictPod(ctx context.Context, n *corev1.Node, rules drain.Rules, pod *corev1.Pod) (why string, after time.Duration, err error) {
 	r.mutex.Lock()
-	earlier, wasRequested := r.requested[node][pod.UID]
+	earlier, wasRequested := r.requested[n.Name][pod.UID]
 	r.mutex.Unlock()
 	if wasRequested && !earlier.isOutdated(pod) {
 		if after := earlier.again.Sub(r.clock.Now()); after > 0 {
@@ -425,8 +433,8 @@ func (r *drains) evictPod(ctx context.Context, node string, pod *corev1.Pod) (wh
 		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}},
 	}
-	e := eviction{namespace: pod.Namespace, labels: pod.Labels, status: pod.Status, isRunning: true}
-	r.set(node, pod.UID, e)
+	e := eviction{namespace: pod.Namespace, labels: pod.Labels, status: pod.Status, refusedSince: earlier.refusedSince, isRunning: true}
+	r.set(n.Name, pod.UID, e)
 	answer := drain.Read(r.core.Post().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).SubResource("eviction").
 		Body(request).MaxRetries(0).Do(ctx).Error())
 	if ctx.Err() != nil {
@@ -436,9 +444,36 @@ func (r *drains) evictPod(ctx context.Context, node string, pod *corev1.Pod) (wh
 	if answer.Meaning != drain.Busy && answer.After == 0 {
 		after = refusedRetry
 	}
-	e.answer, e.isRunning, e.again = answer, false, r.clock.Now().Add(after)
-	r.set(node, pod.UID, e)
+	now := r.clock.Now()
+	switch {
+	case isRefusal(answer):
+		if e.refusedSince.IsZero() {
+			e.refusedSince = now
+		}
+		if deletion := rules.Deletion(e.refusedSince); deletion.After(now) {
+			after = min(after, deletion.Sub(now))
+		} else if !deletion.IsZero() {
+			answer = r.deletePod(ctx, n, rules, pod, answer.Message)
+		}
+	case answer.Meaning != drain.Busy:
+		e.refusedSince = time.Time{}
+	}
+	e.answer, e.isRunning, e.again = answer, false, now.Add(after)
+	r.set(n.Name, pod.UID, e)
 	return answer.Message, after, nil
+}
+
+// deletePod deletes a pod with its own grace period, although its eviction is refused for a reason. It returns the server's answer.
+func (r *drains) deletePod(ctx context.Context, n *corev1.Node, rules drain.Rules, pod *corev1.Pod, reason string) drain.Answer {
+	answer := drain.Read(r.core.Delete().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).
+		Body(&metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}}).MaxRetries(0).Do(ctx).Error())
+	if answer.Meaning != drain.Accepted {
+		return answer
+	}
+	logr.FromContextOrDiscard(ctx).Info("pod deleted", "node", n.Name, "pod", pod.Namespace+"/"+pod.Name, "reason", reason)
+	r.recorder.Eventf(n, corev1.EventTypeWarning, "PodDeleted", "Deleted pod %s/%s by %s, because its eviction was refused: %s",
+		pod.Namespace, pod.Name, rules.DeletionReason(), printable.Excerpt(reason, blockerText))
+	return answer
 }
 
 // set records an eviction. If a budget has changed since its request began, the next one is due.

@@ -38,6 +38,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/kube/watch"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
 	"github.com/cluster-version/cvo/pkg/node/controlplane"
+	"github.com/cluster-version/cvo/pkg/node/drain"
 	"github.com/cluster-version/cvo/test/env"
 )
 
@@ -47,10 +48,12 @@ func TestMain(m *testing.M) {
 	env.Main(m, env.Options{Audit: env.AuditNone}, func(e *env.Env) { controlPlane = e })
 }
 
-// serve returns the connection to a control plane that serves NodeRolloutPolicies, and a client for it.
+// serve returns the connection to a control plane that serves MachineConfigPools and NodeRolloutPolicies, and a client for it.
 func serve(t *testing.T) (*rest.Config, client.Client) {
 	t.Helper()
-	cfg := controlPlane.For(t).Config("test")
+	e := controlPlane.For(t)
+	e.Serve(t, "../../../machineconfiguration/v1/zz_generated.crd-manifests/0000_80_machine-config_01_machineconfigpools-CustomNoUpgrade.crd.yaml")
+	cfg := e.Config("test")
 	_, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{
 		ErrorIfPathMissing: true, Paths: []string{"../../../manifests/node/0000_80_machine-config_01_noderolloutpolicies.crd.yaml"},
 	})
@@ -246,6 +249,11 @@ func TestDrainsIgnoreHeartbeats(t *testing.T) {
 // answers is a connection to an API server that answers each eviction with refusal, or accepts all if refusal is empty.
 type answers struct {
 	refusal string
+	// deletions counts the requests to delete a pod, of which the latest has the body deletion. They are refused with the refusal and this status, or
+	// accepted if it is 0.
+	deletions       int
+	deletion        string
+	deletionRefused int
 	// before runs before an answer.
 	before func()
 	mutex  sync.Mutex
@@ -259,10 +267,19 @@ func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
-	a.requested = append(a.requested, strings.TrimSuffix(strings.TrimPrefix(r.URL.Path, "/api/v1/namespaces/shop/pods/"), "/eviction"))
 	code, body := http.StatusCreated, `{"kind":"Status","apiVersion":"v1","status":"Success"}`
-	if a.refusal != "" {
-		code, body = http.StatusTooManyRequests, a.refusal
+	if r.Method == http.MethodDelete {
+		a.deletions++
+		options, err := io.ReadAll(r.Body)
+		a.deletion = r.URL.Path + " " + string(options)
+		if err != nil || a.deletionRefused != 0 {
+			code, body = a.deletionRefused, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"denied by a webhook"}`
+		}
+	} else {
+		a.requested = append(a.requested, strings.TrimSuffix(strings.TrimPrefix(r.URL.Path, "/api/v1/namespaces/shop/pods/"), "/eviction"))
+		if a.refusal != "" {
+			code, body = http.StatusTooManyRequests, a.refusal
+		}
 	}
 	return &http.Response{
 		StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}, "Retry-After": {"1"}}, Body: io.NopCloser(strings.NewReader(body)),
@@ -283,6 +300,10 @@ func (a *answers) queue(t *testing.T, isControlPlane bool, clk clock.PassiveCloc
 	return newDrains(isControlPlane, nil, core.RESTClient(), nil, clk, record.NewFakeRecorder(1), p, client.ObjectKey{})
 }
 
+func nodeNamed(name string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+}
+
 func podNamed(name string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), Labels: map[string]string{"app": name}}}
 }
@@ -293,7 +314,7 @@ func TestRefusedEvictionIsRequestedOnce(t *testing.T) {
 	}
 	r := server.queue(t, false, clock.RealClock{}, newPace(Options{}.limiter()))
 
-	why, after, err := r.evictPod(t.Context(), "n", podNamed("web"))
+	why, after, err := r.evictPod(t.Context(), nodeNamed("n"), drain.Rules{}, podNamed("web"))
 
 	require.NoError(t, err)
 	assert.Equal(t, "busy", why)
@@ -301,7 +322,8 @@ func TestRefusedEvictionIsRequestedOnce(t *testing.T) {
 	assert.Equal(t, []string{"web"}, server.requested, "the server's delay must not block the drains of other nodes")
 }
 
-const refusedByBudget = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"TooManyRequests","details":{"causes":[{"reason":"DisruptionBudget"}]},"code":429}`
+const refusedByBudget = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"TooManyRequests",` +
+	`"details":{"causes":[{"reason":"DisruptionBudget","message":"protected"}]},"code":429}`
 
 // TestBudgetMayChangeDuringARequest has the event of a budget that arrives before the refusal.
 func TestBudgetMayChangeDuringARequest(t *testing.T) {
@@ -312,7 +334,7 @@ func TestBudgetMayChangeDuringARequest(t *testing.T) {
 	server := &answers{refusal: refusedByBudget}
 	r := server.queue(t, false, clocktesting.NewFakePassiveClock(time.Now()), newPace(Options{}.limiter()))
 	evict := func() int {
-		_, _, err := r.evictPod(t.Context(), "n", web)
+		_, _, err := r.evictPod(t.Context(), nodeNamed("n"), drain.Rules{}, web)
 		require.NoError(t, err)
 		return len(server.requested)
 	}
@@ -344,7 +366,7 @@ func TestRefusedEvictionIsRetriedWhenItsBudgetOrPodChanges(t *testing.T) {
 	requested := func() []string {
 		server.requested = nil
 		for _, pod := range []*corev1.Pod{web, other} {
-			_, _, err := r.evictPod(t.Context(), "node-of-"+pod.Name, pod)
+			_, _, err := r.evictPod(t.Context(), nodeNamed("node-of-"+pod.Name), drain.Rules{}, pod)
 			require.NoError(t, err)
 		}
 		return server.requested
@@ -377,6 +399,70 @@ func TestRefusedEvictionIsRetriedWhenItsBudgetOrPodChanges(t *testing.T) {
 	assert.Equal(t, []string{"web", "other"}, requested())
 }
 
+// TestPodIsDeletedOnceItsEvictionIsRefusedForLong has a limit between two attempts, a server that is busy for a while, and a webhook that denies the
+// first deletion.
+//
+//threat:drain-ignores-budgets
+func TestPodIsDeletedOnceItsEvictionIsRefusedForLong(t *testing.T) {
+	const busy = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"busy","reason":"TooManyRequests","details":{"retryAfterSeconds":5},"code":429}`
+	server := &answers{refusal: refusedByBudget, deletionRefused: http.StatusForbidden}
+	clk := clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	events := record.NewFakeRecorder(9)
+	r := server.queue(t, false, clk, newPace(Options{}.limiter()))
+	r.recorder = events
+	p := worker(nil)
+	p.Spec.BlockedDrain.DeletePodsAfter.Duration = 70 * time.Second
+	rules, err := drain.NewRules(p)
+	require.NoError(t, err)
+	begun := clk.Now()
+	attempt := func(at time.Duration, rules drain.Rules) (why string, after time.Duration) {
+		clk.SetTime(begun.Add(at * time.Second))
+		why, after, err := r.evictPod(t.Context(), nodeNamed("n"), rules, podNamed("web"))
+		require.NoError(t, err)
+		return why, after
+	}
+
+	_, after := attempt(0, rules)
+	assert.Equal(t, refusedRetry, after)
+	attempt(30, rules)
+	server.refusal = busy
+	attempt(60, rules)
+	server.refusal = refusedByBudget
+	_, after = attempt(66, rules)
+	assert.Equal(t, 4*time.Second, after, "the limit ends the wait")
+	assert.Zero(t, server.deletions)
+	attempt(70, drain.Rules{})
+	assert.Zero(t, server.deletions, "only a policy allows it")
+	why, after := attempt(100, rules)
+	assert.Equal(t, "denied by a webhook", why)
+	assert.Equal(t, refusedRetry, after)
+	attempt(101, rules)
+	assert.Equal(t, 1, server.deletions, "the next attempt is not due")
+	assert.Empty(t, events.Events)
+
+	server.deletionRefused = 0
+	why, _ = attempt(130, rules)
+	assert.Empty(t, why)
+	require.Len(t, events.Events, 1)
+	assert.Equal(t, 2, server.deletions)
+	assert.Equal(t, `/api/v1/namespaces/shop/pods/web {"kind":"DeleteOptions","apiVersion":"v1","preconditions":{"uid":"web"}}`,
+		strings.TrimSpace(server.deletion), "the grace period is the pod's")
+	assert.Equal(t, "Warning PodDeleted Deleted pod shop/web by spec.blockedDrain.deletePodsAfter (70s) of NodeRolloutPolicy worker, "+
+		"because its eviction was refused: protected", <-events.Events)
+
+	// The time starts again after an accepted eviction, and on another drain.
+	server.refusal = ""
+	attempt(200, rules)
+	server.refusal = refusedByBudget
+	attempt(300, rules)
+	assert.Equal(t, 2, server.deletions)
+	r.forget("n")
+	attempt(400, rules)
+	assert.Equal(t, 2, server.deletions)
+	attempt(470, rules)
+	assert.Equal(t, 3, server.deletions)
+}
+
 // TestControlPlaneGetsTheNextEviction exhausts the limit with other nodes.
 func TestControlPlaneGetsTheNextEviction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -384,7 +470,7 @@ func TestControlPlaneGetsTheNextEviction(t *testing.T) {
 		evict := func(isControlPlane bool, name string) {
 			r := server.queue(t, isControlPlane, clock.RealClock{}, shared)
 			go func() {
-				_, _, err := r.evictPod(t.Context(), "n", podNamed(name))
+				_, _, err := r.evictPod(t.Context(), nodeNamed("n"), drain.Rules{}, podNamed(name))
 				assert.NoError(t, err)
 			}()
 			synctest.Wait()
@@ -413,7 +499,7 @@ func TestEvictionsEndWithTheProcess(t *testing.T) {
 		for _, isControlPlane := range []bool{false, false, true} {
 			r := server.queue(t, isControlPlane, clock.RealClock{}, shared)
 			go func() {
-				_, _, err := r.evictPod(ctx, "n", podNamed("web"))
+				_, _, err := r.evictPod(ctx, nodeNamed("n"), drain.Rules{}, podNamed("web"))
 				assert.ErrorIs(t, err, context.Canceled)
 			}()
 			synctest.Wait()

@@ -6,6 +6,7 @@ import (
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -17,25 +18,16 @@ import (
 
 // rules returns the drain rules for a node, of the policy with the name of its pool. invalid says why they cannot be followed; empty if they can.
 func (r *drains) rules(ctx context.Context, n *corev1.Node) (rules drain.Rules, invalid string, err error) {
-	var policies api.NodeRolloutPolicyList
-	if err := r.client.List(ctx, &policies, client.UnsafeDisableDeepCopy); err != nil {
-		return rules, "", fmt.Errorf("listing NodeRolloutPolicies: %w", err)
-	}
-	byPool := map[string]*api.NodeRolloutPolicy{}
-	for i := range policies.Items {
-		if p := &policies.Items[i]; len(p.Spec.DrainRules) > 0 {
-			byPool[p.Name] = p
-		}
-	}
-	if len(byPool) == 0 {
-		return rules, "", nil
-	}
 	pools, err := r.pools(ctx)
 	if err != nil {
 		return rules, "", err
 	}
 	name, _ := pool.NewSelectors(pools).Pool(n)
-	rules, wrong := drain.NewRules(byPool[name])
+	p, err := r.policy(ctx, name)
+	if err != nil {
+		return rules, "", err
+	}
+	rules, wrong := drain.NewRules(p)
 	if wrong != nil {
 		invalid = fmt.Sprintf("The drain waits, because NodeRolloutPolicy %s is invalid: %s", name, wrong)
 	}
@@ -44,11 +36,27 @@ func (r *drains) rules(ctx context.Context, n *corev1.Node) (rules drain.Rules, 
 
 // pools returns all pools. They are those of the cache.
 func (r *drains) pools(ctx context.Context) ([]*mcfgv1.MachineConfigPool, error) {
-	var list mcfgv1.MachineConfigPoolList
-	if err := r.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+	var pools mcfgv1.MachineConfigPoolList
+	if err := r.client.List(ctx, &pools, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing MachineConfigPools: %w", err)
 	}
-	return pointers.To(list.Items), nil
+	return pointers.To(pools.Items), nil
+}
+
+// policy returns the policy of the pool with a name; nil if it has none, or if the name is that of no pool and empty.
+func (r *drains) policy(ctx context.Context, name string) (*api.NodeRolloutPolicy, error) {
+	if name == "" {
+		return nil, nil
+	}
+	p := &api.NodeRolloutPolicy{}
+	err := r.client.Get(ctx, client.ObjectKey{Name: name}, p)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading NodeRolloutPolicy %s: %w", name, err)
+	}
+	return p, nil
 }
 
 // policyChanged requests the nodes whose drain is pending.

@@ -10,7 +10,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -36,10 +38,18 @@ func (l *listed) List(_ context.Context, list client.ObjectList, _ ...client.Lis
 		list.Items = l.nodes
 	case *mcfgv1.MachineConfigPoolList:
 		list.Items = l.pools
-	case *api.NodeRolloutPolicyList:
-		list.Items = l.policies
 	}
 	return nil
+}
+
+func (l *listed) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	for i := range l.policies {
+		if p, ok := o.(*api.NodeRolloutPolicy); ok && l.policies[i].Name == key.Name {
+			*p = *l.policies[i].DeepCopy()
+			return nil
+		}
+	}
+	return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
 }
 
 // worker returns the policy of the workers with rules for the pods of some apps.
@@ -77,7 +87,7 @@ func TestPodsLeaveAsTheRulesSay(t *testing.T) {
 		{"is done", nil, []string{"web", "batch", "db"}, ""},
 	} {
 		r.client = &listed{pods: append(tt.pods, agent)}
-		p, err := r.evict(t.Context(), "n", rules)
+		p, err := r.evict(t.Context(), nodeNamed("n"), rules)
 		require.NoError(t, err, tt.name)
 		assert.Equal(t, tt.requested, server.names(), tt.name)
 		assert.Equal(t, tt.blocker, p.blocker(), tt.name)

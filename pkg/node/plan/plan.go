@@ -8,9 +8,14 @@ import (
 	"container/heap"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cluster-version/cvo/pkg/node/policy"
+	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
 // Patience is the time for which a budget may allow no disruption before its nodes are passed over. Evicted pods are usually replaced within
@@ -47,6 +52,10 @@ type Pool struct {
 	// now: pool.UsedByZone.
 	PerZone    int
 	UsedByZone map[string]int
+	// Blocked are those of the draining nodes that release their slot if another node starts then: pool.Blocked.
+	Blocked []*corev1.Node
+	// isRelease reports whether the slot of a blocked node is free only in this plan. Two blocked nodes must not take turns.
+	isRelease bool
 	// Leader is the node of the leading controller; empty if it is not known. It is the last of a control-plane pool, so that the controller
 	// moves once.
 	Leader string
@@ -77,6 +86,9 @@ type Plan struct {
 //
 // Control-plane nodes start one at a time, in whatever pool they are. The node of the leading controller starts when no other candidate of its
 // pool is left.
+//
+// A node that has released its slot comes after all other nodes of its pool, unless the budget that blocked its drain allows an eviction. Nodes that
+// are held, cannot stage the config or are passed over do not delay it.
 //
 // A node is passed over while one of its budgets has been at zero for Patience, and while its zone is full. now is the time of the budgets' conditions.
 func (x *Index) Plan(pools []Pool, now time.Time) []Plan {
@@ -194,7 +206,29 @@ func (p *Pool) isLeader(n *corev1.Node) bool {
 
 // isDeferred reports whether the node of the leading controller has to wait for other nodes.
 func (p *Pool) isDeferred(n *corev1.Node) bool {
-	return p.isLeader(n) && len(p.Candidates)-len(p.Unstageable) > 1
+	return p.isLeader(n) && slices.ContainsFunc(p.Candidates, func(other *corev1.Node) bool {
+		return other.Name != n.Name && p.Unstageable[other.Name] == "" && !isSlotReleased(other)
+	})
+}
+
+func isSlotReleased(n *corev1.Node) bool {
+	_, is := pool.SlotReleased(n)
+	return is
+}
+
+// isReturned reports whether a node has released its slot and has to wait for other nodes.
+func (r *round) isReturned(p *Pool, n *corev1.Node) bool {
+	budget, is := pool.SlotReleased(n)
+	if !is {
+		return false
+	}
+	namespace, name, _ := strings.Cut(budget, "/")
+	if id, ok := r.ids[types.NamespacedName{Namespace: namespace, Name: name}]; ok && r.spare[id] > 0 {
+		return false
+	}
+	return p.isRelease || slices.ContainsFunc(p.Candidates, func(other *corev1.Node) bool {
+		return !isSlotReleased(other) && p.Unstageable[other.Name] == "" && policy.Hold(other) == "" && r.zeroBudget(r.loadIn(p, other)) < 0
+	})
 }
 
 // startNodes returns at most free nodes, and for each candidate whether it is among them.
@@ -259,7 +293,7 @@ func (r *round) candidates(p *Pool) (first queue, last []*candidate) {
 	for i := range all {
 		c := &all[i]
 		switch {
-		case p.Refused[c.node.Name] != "", p.isDeferred(c.node), r.zeroBudget(c.load) >= 0:
+		case p.Refused[c.node.Name] != "", p.isDeferred(c.node), r.isReturned(p, c.node), r.zeroBudget(c.load) >= 0:
 		case r.comesLast(c.load):
 			last = append(last, c)
 		default:

@@ -24,6 +24,8 @@ const (
 	UsedBudget Cause = "UsedBudget"
 	// Leader is that the node has the leading controller.
 	Leader Cause = "Leader"
+	// Returned is that the node has released its slot, because its drain was blocked.
+	Returned Cause = "Returned"
 	// Refused is that the node may not get the config yet: Pool.Refused.
 	Refused Cause = "Refused"
 	// Zone is that as many nodes of the node's zone as Pool.PerZone are unavailable or failed.
@@ -65,6 +67,8 @@ func (w Wait) String() string {
 		return fmt.Sprintf("waits for PodDisruptionBudget %s: nodes that are being drained use up the disruptions that it allows", w.Budget)
 	case Leader:
 		return "waits for the other nodes of its pool: it runs the leading controller, which has to move once"
+	case Returned:
+		return "waits for the other nodes of its pool: its drain was blocked, so it released its slot"
 	case Refused:
 		return w.refusal
 	case Zone:
@@ -110,6 +114,10 @@ func (r *round) wait(p *Pool, n *corev1.Node, hasSlot bool) Wait {
 	}
 	if p.isDeferred(n) {
 		w.Cause = Leader
+		return w
+	}
+	if r.isReturned(p, n) {
+		w.Cause = Returned
 		return w
 	}
 	if p.isZoneFull(n) {

@@ -131,14 +131,16 @@ func Select(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node, maxUnavailable in
 	c := Candidates{Capacity: max(maxUnavailable-Used(p, nodes), 0)}
 	for _, n := range nodes {
 		switch {
-		case hasTarget(n, p.Spec.Configuration.Name):
+		case hasTarget(n, p.Spec.Configuration.Name), HoldsSlot(n) && slotReleased(n) != "": // the latter returns to its config first
 		case HoldsSlot(n):
 			c.Retarget = append(c.Retarget, n)
 		case IsReady(n) && !Differs(n): // its daemon would refuse, which would count as a failure of the config
 			c.Start = append(c.Start, n)
 		}
 	}
-	slices.SortStableFunc(c.Start, compareByZoneAndAge)
+	slices.SortStableFunc(c.Start, func(a, b *corev1.Node) int {
+		return cmp.Or(strings.Compare(slotReleased(a), slotReleased(b)), compareByZoneAndAge(a, b)) // the value begins with the time
+	})
 	return c
 }
 

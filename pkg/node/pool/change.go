@@ -14,6 +14,8 @@ type Change struct {
 	Node *corev1.Node
 	// Target requests the pool's config from the node.
 	Target bool
+	// slotReleased is the value of api.SlotReleasedAnnotation if the node returns to its config; empty if it does not.
+	slotReleased string
 	// Taint is true if the node should have UpdateInProgressTaint, which keeps new pods away from nodes whose update is pending.
 	Taint bool
 }
@@ -26,6 +28,12 @@ func (c Change) Apply(n *corev1.Node, config string) {
 		}
 		n.Annotations[api.DesiredConfigAnnotation] = config
 		delete(n.Annotations, api.DesiredImageAnnotation)
+	}
+	if c.slotReleased != "" {
+		returnToCurrent(n)
+		n.Annotations[api.SlotReleasedAnnotation] = c.slotReleased
+	} else if !c.Taint {
+		delete(n.Annotations, api.SlotReleasedAnnotation)
 	}
 	n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, isUpdateInProgress)
 	if c.Taint {
@@ -67,7 +75,7 @@ func Release(n *corev1.Node) (isChanged bool) {
 	if _, ours := n.Annotations[api.CordonAnnotation]; ours {
 		n.Spec.Unschedulable = false
 	}
-	for _, name := range []string{api.DesiredConfigAnnotation, api.DesiredImageAnnotation, api.CordonAnnotation} {
+	for _, name := range []string{api.DesiredConfigAnnotation, api.DesiredImageAnnotation, api.CordonAnnotation, api.SlotReleasedAnnotation} {
 		if _, has := n.Annotations[name]; has {
 			delete(n.Annotations, name)
 			isChanged = true

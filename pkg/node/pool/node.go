@@ -75,9 +75,11 @@ func IsReleased(n *corev1.Node) bool {
 // IsReady reports whether pods can start on the node. Kubernetes does not report every condition on every node, so an absent condition does
 // not matter. Memory and process pressure come and go with the workload, so they do not matter either.
 func IsReady(n *corev1.Node) bool {
-	if n.Spec.Unschedulable {
-		return false
-	}
+	return !n.Spec.Unschedulable && isHealthy(n)
+}
+
+// isHealthy reports whether pods could start on the node if it had no cordon.
+func isHealthy(n *corev1.Node) bool {
 	for _, c := range n.Status.Conditions {
 		switch c.Type {
 		case corev1.NodeReady:

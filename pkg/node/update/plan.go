@@ -45,6 +45,8 @@ type rollout struct {
 	renderError string
 	// targeted are the nodes that get the pool's config now, in order.
 	targeted []*corev1.Node
+	// released are the changes of the nodes that release their slot.
+	released []pool.Change
 	// staging are the MachineConfigNodes of the nodes that stage the pool's config next.
 	staging []*mcfgv1.MachineConfigNode
 	// permissions are the MachineConfigNodes whose api.RestoreAnnotation is not what the policy says.
@@ -73,7 +75,10 @@ func (r *pools) plan(ctx context.Context, rollouts []*rollout, members pool.Memb
 	}
 	r.restrict(rollouts, inputs, machines)
 	r.checkMetrics(ctx, rollouts, inputs)
-	if !slices.ContainsFunc(inputs, func(p plan.Pool) bool { return p.CanStart() }) {
+	for i, o := range rollouts {
+		inputs[i].Blocked = o.blocked(r.clock.Now())
+	}
+	if !slices.ContainsFunc(inputs, func(p plan.Pool) bool { return p.CanStart() || p.CanRelease() }) {
 		r.hasIdle.Store(false)
 		for i, p := range plan.NewIndex(nil).Plan(inputs, r.clock.Now()) { // it needs neither pods nor budgets
 			rollouts[i].explain(inputs[i], p)
@@ -112,6 +117,12 @@ func (r *pools) plan(ctx context.Context, rollouts []*rollout, members pool.Memb
 		return why
 	})
 	hasIdle := false
+	for i, released := range plan.Releases(inputs, plans, planner) {
+		for _, n := range released {
+			rollouts[i].released = append(rollouts[i].released, pool.ReleaseSlot(n, r.planner.refusal(n), r.clock.Now()))
+		}
+		hasIdle = hasIdle || inputs[i].CanRelease() && len(released) < len(inputs[i].Blocked)
+	}
 	for i, p := range plans {
 		rollouts[i].targeted = append(rollouts[i].targeted, p.Start...)
 		hasIdle = hasIdle || p.Idle > 0
@@ -122,6 +133,18 @@ func (r *pools) plan(ctx context.Context, rollouts []*rollout, members pool.Memb
 		wait = idleRetry // beside the changes of budgets
 	}
 	return wait, nil
+}
+
+// blocked returns the nodes that release their slot if another node starts then. It requests a reconcile for the time at which there is another one.
+func (o *rollout) blocked(now time.Time) []*corev1.Node {
+	if o.policy == nil || o.policy.Spec.BlockedDrain.ReleaseSlotAfter.Duration == 0 {
+		return nil
+	}
+	blocked, after := pool.Blocked(o.pool, o.nodes, o.policy.Spec.BlockedDrain.ReleaseSlotAfter.Duration, now)
+	if after > 0 && (o.wait == 0 || after < o.wait) {
+		o.wait = after
+	}
+	return blocked
 }
 
 // leader returns the node of this process, which leads; empty outside a pod.

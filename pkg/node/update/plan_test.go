@@ -1,13 +1,17 @@
 package update
 
 import (
+	"maps"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/record"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cluster-version/cvo/pkg/api"
@@ -82,4 +86,62 @@ func TestArbiterSaysForWhichPoolItWaits(t *testing.T) {
 	message, _ := reconcilePools()
 	assert.Empty(t, message)
 	assert.Equal(t, m.pools[1].Spec.Configuration.Name, m.nodes[1].Annotations[api.DesiredConfigAnnotation])
+}
+
+// TestSlotIsReleasedAfterItsTime has two nodes and a slot, which a node with a blocked drain holds.
+func TestSlotIsReleasedAfterItsTime(t *testing.T) {
+	m := newMemory(2)
+	m.pools[1].Spec.Paused = false
+	m.policies = []api.NodeRolloutPolicy{{ObjectMeta: metav1.ObjectMeta{Name: api.WorkerPool}}}
+	r := m.controller()
+	events := record.NewFakeRecorder(9)
+	r.recorder = events
+	reconcilePools := func(after time.Duration) time.Duration {
+		clk := clocktesting.NewFakePassiveClock(r.clock.Now().Add(after))
+		r.clock, r.nextPlan = clk, clk.Now()
+		result, err := r.Reconcile(t.Context(), reconcile.Request{})
+		require.NoError(t, err)
+		return result.RequeueAfter
+	}
+	reconcilePools(0)
+	config := m.pools[1].Spec.Configuration.Name
+	require.Equal(t, config, m.nodes[0].Annotations[api.DesiredConfigAnnotation])
+	blocked := m.nodes[0].DeepCopy()
+	m.set(blocked)
+	maps.Copy(blocked.Annotations, map[string]string{
+		api.CurrentConfigAnnotation: "old", api.NodeStateAnnotation: api.NodeWorking, api.DesiredDrainAnnotation: "drain-" + config, api.CordonAnnotation: "1",
+	})
+	blocked.Spec.Unschedulable = true
+	draining := blocked.DeepCopy()
+	blocked.Status.Conditions = []corev1.NodeCondition{{
+		Type: corev1.NodeDrainInProgress, Status: corev1.ConditionTrue, Reason: "Blocked", Message: "Pod shop/web stays",
+		LastTransitionTime: metav1.NewTime(r.clock.Now()),
+	}}
+	assert.True(t, mattersToPools(draining, blocked))
+	draining.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeDrainInProgress, Status: corev1.ConditionTrue, Reason: "Draining"}}
+	assert.True(t, mattersToPools(draining, blocked))
+	m.nodes[0] = *blocked
+	for len(events.Events) > 0 {
+		<-events.Events
+	}
+
+	assert.Zero(t, reconcilePools(time.Hour), "there is no limit")
+	m.policies[0].Spec.BlockedDrain.ReleaseSlotAfter.Duration = 2 * time.Hour
+	assert.Equal(t, time.Hour, reconcilePools(0))
+	assert.Equal(t, config, m.nodes[0].Annotations[api.DesiredConfigAnnotation])
+
+	m.nodes[1].Annotations[api.SlotReleasedAnnotation] = "2026-01-01T00:00:00Z"
+	assert.Equal(t, idleRetry, reconcilePools(time.Hour))
+	assert.Equal(t, config, m.nodes[0].Annotations[api.DesiredConfigAnnotation], "the other node must not take turns with it")
+	assert.Len(t, r.waitEnds(t.Context(), &policyv1.PodDisruptionBudget{}), 1, "a budget may allow the other node to start")
+	assert.Empty(t, events.Events)
+
+	delete(m.nodes[1].Annotations, api.SlotReleasedAnnotation)
+	reconcilePools(0)
+	assert.Equal(t, "old", m.nodes[0].Annotations[api.DesiredConfigAnnotation])
+	assert.Equal(t, r.clock.Now().UTC().Format(time.RFC3339), m.nodes[0].Annotations[api.SlotReleasedAnnotation])
+	assert.Empty(t, m.nodes[1].Annotations[api.DesiredConfigAnnotation], "the slot is not free yet")
+	require.Len(t, events.Events, 1)
+	assert.Equal(t, "Warning SlotReleased Released the slot of the node by spec.blockedDrain.releaseSlotAfter (120m) of NodeRolloutPolicy worker: "+
+		"Pod shop/web stays", <-events.Events)
 }

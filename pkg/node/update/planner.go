@@ -149,6 +149,16 @@ func (x *planner) plan(budgets []policyv1.PodDisruptionBudget, pools []plan.Pool
 	return x.index.Plan(pools, now)
 }
 
+// refusal returns a budget that allows no disruption now and protects a pod on a node, as namespace/name; empty if there is none.
+func (x *planner) refusal(n *corev1.Node) string {
+	x.mutex.Lock()
+	defer x.mutex.Unlock()
+	if zero, _ := x.index.Refusals(n.Name); len(zero) > 0 {
+		return zero[0].String()
+	}
+	return ""
+}
+
 // areKnown reports whether the index has these budgets, with these selectors, and no others.
 func (x *planner) areKnown(budgets []policyv1.PodDisruptionBudget) bool {
 	if len(budgets) != len(x.versions) {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,6 +28,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/node/cluster"
 	"github.com/cluster-version/cvo/pkg/node/config"
 	"github.com/cluster-version/cvo/pkg/node/controlplane"
+	"github.com/cluster-version/cvo/pkg/node/drain"
 	"github.com/cluster-version/cvo/pkg/node/kubelet"
 	"github.com/cluster-version/cvo/pkg/node/policy"
 	"github.com/cluster-version/cvo/pkg/node/pool"
@@ -419,7 +421,7 @@ func (r *pools) assign(ctx context.Context, o *rollout, members pool.Membership)
 	nodes := slices.Clone(o.nodes)
 	target := p.Spec.Configuration.Name
 	var targeted []string
-	for _, change := range pool.Changes(p, nodes, o.targeted) {
+	for _, change := range append(pool.Changes(p, nodes, o.targeted), o.released...) {
 		next := change.Node.DeepCopy()
 		change.Apply(next, target)
 		// Without the lock, the patch would overwrite taints that another client has just added.
@@ -440,6 +442,12 @@ func (r *pools) assign(ctx context.Context, o *rollout, members pool.Membership)
 			logr.FromContextOrDiscard(ctx).Info("config assigned", "pool", p.Name, "node", next.Name, "config", target)
 			targeted = append(targeted, next.Name)
 			r.durations.begin(next, target, r.clock.Now())
+		}
+		if slices.Contains(o.released, change) {
+			logr.FromContextOrDiscard(ctx).Info("slot released", "pool", p.Name, "node", next.Name)
+			r.recorder.Eventf(next, corev1.EventTypeWarning, "SlotReleased",
+				"Released the slot of the node by spec.blockedDrain.releaseSlotAfter (%s) of NodeRolloutPolicy %s: %s",
+				duration.HumanDuration(o.policy.Spec.BlockedDrain.ReleaseSlotAfter.Duration), o.policy.Name, drain.Blocker(next))
 		}
 	}
 	switch len(targeted) {

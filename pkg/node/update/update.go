@@ -24,6 +24,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/kube/watch"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
 	"github.com/cluster-version/cvo/pkg/node/controlplane"
+	"github.com/cluster-version/cvo/pkg/node/drain"
 	"github.com/cluster-version/cvo/pkg/node/plan"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
@@ -83,7 +84,9 @@ func (r *pools) add(ctx context.Context, mgr manager.Manager, caughtUp *watch.Ca
 
 // mattersToPools reports whether a change of a node may change its pool.
 func mattersToPools(before, after *corev1.Node) bool {
-	return pool.IsReady(before) != pool.IsReady(after) ||
+	_, wasBlocked := drain.InProgress(before)
+	_, isBlocked := drain.InProgress(after)
+	return pool.IsReady(before) != pool.IsReady(after) || wasBlocked != isBlocked ||
 		!equality.Semantic.DeepEqual(before.Labels, after.Labels) ||
 		!equality.Semantic.DeepEqual(before.Annotations, after.Annotations) ||
 		!equality.Semantic.DeepEqual(before.Spec.Taints, after.Spec.Taints)

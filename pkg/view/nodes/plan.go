@@ -13,7 +13,6 @@ import (
 	operatorv1 "github.com/openshift/api/operator/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cluster-version/cvo/pkg/api"
@@ -99,9 +98,10 @@ type PlannedNode struct {
 	From string `json:"from"`
 	// Why explains why the node waits.
 	Why string `json:"why,omitempty"`
-	// Evicted is the number of pods that a drain evicts. Unmanaged lists those without a controller, which are deleted permanently, and
-	// EmptyDir those with a volume that is deleted with the pod.
+	// Evicted is the number of pods that a drain evicts. Awaited lists those whose completion a drain rule waits for first. Of the others, Unmanaged
+	// lists those without a controller, which are deleted permanently, and EmptyDir those with a volume that is deleted with the pod.
 	Evicted   int      `json:"evicted"`
+	Awaited   []string `json:"awaited"`
 	Unmanaged []string `json:"unmanaged"`
 	EmptyDir  []string `json:"emptyDir"`
 	// ZeroBudgets lists PodDisruptionBudgets of these pods that allow no disruption now. Contested lists pods that several budgets select,
@@ -192,7 +192,13 @@ func (d *Draft) restrict(policies map[string]*api.NodeRolloutPolicy) {
 		p.input.Restrict(decision)
 		rules := states[i].Policy
 		p.hasQuery = rules != nil && rules.Spec.Health.PoolUnhealthyIf != ""
-		maps.Copy(d.rules, drain.RulesByNode(rules, p.nodes))
+		drains, err := drain.NewRules(rules)
+		if err != nil {
+			continue // no node starts by an invalid policy
+		}
+		for _, n := range p.nodes {
+			d.rules[n.Name] = drains
+		}
 	}
 }
 
@@ -436,7 +442,7 @@ func (d *Draft) Plan(w Workload) *Plan {
 			p.addNodes(result)
 			for n := range p.Nodes {
 				if t := p.transition(p.Nodes[n].From); t != nil && t.mayDrain() && !pool.IsStranded(p.Nodes[n].node, d.cluster.Nodes) {
-					p.Nodes[n].addPods(byNode[p.Nodes[n].Name], index)
+					p.Nodes[n].addPods(byNode[p.Nodes[n].Name], d.rules[p.Nodes[n].Name], index)
 				}
 			}
 			d.plan.Pools = append(d.plan.Pools, *p.PoolPlan)
@@ -451,7 +457,7 @@ func (d *draft) addNodes(result plan.Plan) {
 	add := func(n *corev1.Node, turn Turn, why string) {
 		d.Nodes = append(d.Nodes, PlannedNode{
 			node: n, Name: n.Name, Turn: turn, From: n.Annotations[api.CurrentConfigAnnotation], Why: why,
-			Unmanaged: []string{}, EmptyDir: []string{}, ZeroBudgets: []string{}, Contested: []string{},
+			Awaited: []string{}, Unmanaged: []string{}, EmptyDir: []string{}, ZeroBudgets: []string{}, Contested: []string{},
 		})
 	}
 	if d.Target == "" {
@@ -485,18 +491,22 @@ func (d *draft) addNodes(result plan.Plan) {
 	}
 }
 
-// addPods adds the pods that a drain of the node would evict.
-func (n *PlannedNode) addPods(pods []*corev1.Pod, index *plan.Index) {
+// addPods adds the pods that a drain of the node would evict by its rules.
+func (n *PlannedNode) addPods(pods []*corev1.Pod, rules drain.Rules, index *plan.Index) {
 	n.Evicted = len(pods)
 	for _, pod := range pods {
 		name := pod.Namespace + "/" + pod.Name
 		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 			continue // nothing of it is lost
 		}
-		if metav1.GetControllerOf(pod) == nil {
+		if rules.Delay(pod) != "" {
+			n.Awaited = append(n.Awaited, name)
+			continue
+		}
+		if drain.IsUnmanaged(pod) {
 			n.Unmanaged = append(n.Unmanaged, name)
 		}
-		if slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.EmptyDir != nil }) {
+		if drain.HasLocalData(pod) {
 			n.EmptyDir = append(n.EmptyDir, name)
 		}
 	}
@@ -505,7 +515,7 @@ func (n *PlannedNode) addPods(pods []*corev1.Pod, index *plan.Index) {
 		n.ZeroBudgets = append(n.ZeroBudgets, budget.String())
 	}
 	n.Contested = append(n.Contested, contested...)
-	for _, names := range [][]string{n.Unmanaged, n.EmptyDir, n.ZeroBudgets, n.Contested} {
+	for _, names := range [][]string{n.Awaited, n.Unmanaged, n.EmptyDir, n.ZeroBudgets, n.Contested} {
 		slices.Sort(names)
 	}
 }

@@ -270,6 +270,36 @@ func TestPlanLeavesOutSkippedPods(t *testing.T) {
 	assert.Empty(t, got.ZeroBudgets)
 }
 
+// TestPlanShowsPodsWhoseCompletionIsAwaited has pods that lose something, and rules that wait for all but one of them.
+func TestPlanShowsPodsWhoseCompletionIsAwaited(t *testing.T) {
+	p := newPlanned(t, 1)
+	p.add("a")
+	p.Added = []*mcfgv1.MachineConfig{newConfig(t, "99-worker", "worker", "/etc/app.conf", "two")}
+	bare, done, cache, web := newPod("a", "bare", "bare"), newPod("a", "done", "done"), newPod("a", "cache", "cache-0"), newPod("a", "web", "web-0")
+	bare.OwnerReferences, done.OwnerReferences = nil, nil
+	done.Status.Phase = corev1.PodSucceeded
+	cache.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	p.pods = []*corev1.Pod{bare, done, cache, web}
+	policy := &api.NodeRolloutPolicy{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}
+	policy.Spec.DrainRules = []api.DrainRule{{Matching: api.LossUnmanaged, Action: api.DrainWaitForCompletion}}
+	p.RolloutPolicies = map[string]*api.NodeRolloutPolicy{"worker": policy}
+	got := p.plan()
+	a := got.Pools[0].Nodes[0]
+	assert.Equal(t, 4, a.Evicted)
+	assert.Equal(t, []string{"shop/bare"}, a.Awaited)
+	assert.Empty(t, a.Unmanaged)
+	assert.Equal(t, []string{"shop/cache-0"}, a.EmptyDir)
+	var out bytes.Buffer
+	require.NoError(t, got.Text(&out))
+	assert.Contains(t, out.String(), "\n  Pods whose completion a drain waits for, by a drain rule: shop/bare (a)\n")
+
+	policy.Spec.DrainRules[0].Matching = api.LossLocalData
+	a = p.plan().Pools[0].Nodes[0]
+	assert.Equal(t, []string{"shop/cache-0"}, a.Awaited)
+	assert.Equal(t, []string{"shop/bare"}, a.Unmanaged)
+	assert.Empty(t, a.EmptyDir)
+}
+
 // TestPlanShowsWhatTheControllerReportsOfMetrics has a policy with a query, which the plan does not send.
 func TestPlanShowsWhatTheControllerReportsOfMetrics(t *testing.T) {
 	p := newPlanned(t, 1)

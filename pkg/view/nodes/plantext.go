@@ -100,6 +100,7 @@ func (p *PoolPlan) lossText(out io.Writer) {
 	}{
 		{"Pods without a controller, which are deleted permanently", func(n PlannedNode) []string { return n.Unmanaged }},
 		{"Pods that lose the data in their emptyDir volumes", func(n PlannedNode) []string { return n.EmptyDir }},
+		{"Pods whose completion a drain waits for, by a drain rule", func(n PlannedNode) []string { return n.Awaited }},
 		{"PodDisruptionBudgets that allow no disruption now, so a drain waits", func(n PlannedNode) []string { return n.ZeroBudgets }},
 		{"Pods that several PodDisruptionBudgets select, so they cannot be evicted", func(n PlannedNode) []string { return n.Contested }},
 	} {

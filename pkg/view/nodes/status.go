@@ -298,6 +298,7 @@ func (n Node) rank() int {
 // waits explains why a node has not started. used is the number of used slots. failure says why the node cannot stage the config, and delay why no
 // node of the pool may start, even if a slot is free. The result is empty if the node may start at once.
 func (p *Pool) waits(n *corev1.Node, used int, failure, delay string) string {
+	_, isReturned := pool.SlotReleased(n)
 	switch {
 	case pool.HoldsSlot(n):
 		return "waits for its daemon to start the update"
@@ -315,6 +316,8 @@ func (p *Pool) waits(n *corev1.Node, used int, failure, delay string) string {
 		return delay
 	case used >= p.MaxUnavailable:
 		return plan.Wait{Cause: plan.Slot, Slots: p.MaxUnavailable}.String()
+	case isReturned:
+		return plan.Wait{Cause: plan.Returned}.String()
 	case p.Waiting != "":
 		return fmt.Sprintf("waits although a slot is free: 'cvo nodes plan %s' shows why", p.Name)
 	}

@@ -99,6 +99,13 @@ func blocked(name string) *corev1.Node {
 	return has(n, corev1.NodeDrainInProgress, corev1.ConditionTrue, "Blocked", "Pod shop/web-0 stays: the budget shop/web needs 3 healthy pods")
 }
 
+// released returns a node that runs the former config, because it has released its slot.
+func released(name string) *corev1.Node {
+	n := at(name, before)
+	n.Annotations[api.SlotReleasedAnnotation] = "2026-01-01T00:00:00Z shop/web"
+	return n
+}
+
 func TestNodesHaveAPhaseAndAReason(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -120,6 +127,13 @@ func TestNodesHaveAPhaseAndAReason(t *testing.T) {
 		{
 			"it waits although a slot is free", newPool("worker", with(pool.NodesWaiting, nodesWait), slots("2")), at("n", before),
 			nodes.Node{Phase: nodes.Waiting, Current: before, Desired: target, Why: "waits although a slot is free: 'cvo nodes plan worker' shows why"},
+		},
+		{
+			"it waits for the others since its drain was blocked", newPool("worker", with(pool.NodesWaiting, nodesWait), slots("2")), released("n"),
+			nodes.Node{
+				Phase: nodes.Waiting, Current: before, Desired: target,
+				Why: "waits for the other nodes of its pool: its drain was blocked, so it released its slot",
+			},
 		},
 		{
 			"it waits for a free slot since the controller's last plan", newPool("worker", with(pool.NodesWaiting, nodesWait)), at("n", before),
