@@ -56,6 +56,7 @@ func TestNodesSurviveFaults(t *testing.T) {
 		// Without an API server, the controller ends after some time because it loses its Lease. Here it is killed, too, so that the test does
 		// not depend on that time.
 		"the API server is killed": func(s *stage) {
+			s.down = time.Now()
 			require.NoError(s.t, s.env.KillAPIServer())
 			s.kill("controller")
 			s.eventually(func(c *assert.CollectT) { // the next one needs the same port
@@ -63,6 +64,7 @@ func TestNodesSurviveFaults(t *testing.T) {
 				require.ErrorIs(c, err, syscall.ECONNREFUSED)
 			})
 			require.NoError(s.t, s.env.StartAPIServer(s.t.Context()))
+			s.ready = time.Now()
 			s.controller("1.0.0")
 		},
 	} {
