@@ -47,7 +47,7 @@ func TestChangesTargetAndTaintNodes(t *testing.T) {
 			}
 			var got []string
 			candidates := pool.Select(p, nodes, 1)
-			for _, c := range pool.Changes(p, nodes, slices.Concat(next(candidates), candidates.Retarget)) {
+			for _, c := range pool.Changes(p, nodes, slices.Concat(next(candidates), candidates.Retarget), func(*corev1.Node) string { return "" }) {
 				n := c.Node.DeepCopy()
 				c.Apply(n, "v1")
 				text := n.Name

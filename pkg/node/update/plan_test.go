@@ -22,9 +22,9 @@ func TestExplainCountsNodesThatArePassedOver(t *testing.T) {
 	}
 	waits[0].Budget.Namespace, waits[0].Budget.Name = "shop", "web"
 
-	assert.Empty(t, explain(plan.Pool{}, plan.Plan{Waiting: waits}), "they wait for slots")
+	assert.Empty(t, explain(plan.Pool{}, plan.Plan{Waiting: waits}, nil), "they wait for slots")
 	assert.Equal(t, "Node n1 waits for PodDisruptionBudget shop/web: nodes that are being drained use up the disruptions that it allows"+
-		" (and 1 other node)", explain(plan.Pool{}, plan.Plan{Waiting: waits, Idle: 1}))
+		" (and 1 other node)", explain(plan.Pool{}, plan.Plan{Waiting: waits, Idle: 1}, nil))
 }
 
 // TestBudgetMayChangeDuringAPlan has the event of a budget that arrives after the budgets are read.

@@ -286,7 +286,7 @@ func TestPlanShowsWhatTheControllerReportsOfMetrics(t *testing.T) {
 	assert.Equal(t, why, got.Pools[0].Reported)
 	var out bytes.Buffer
 	require.NoError(t, got.Text(&out))
-	assert.Contains(t, out.String(), "also checks the API servers and metrics before nodes start. It reports: "+why+"\n")
+	assert.Contains(t, out.String(), "also checks the API servers, metrics and Jobs before nodes start. It reports: "+why+"\n")
 }
 
 func TestPlanShowsBudgetsAndLosses(t *testing.T) {
