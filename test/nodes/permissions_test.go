@@ -432,6 +432,7 @@ func TestAccountsCannotBecomeAdministrators(t *testing.T) {
 			"clusteroperators/status.config.openshift.io machine-config: patch",
 			"clusterroles.rbac.authorization.k8s.io " + readers + ": list watch patch",
 		},
+		"ClusterRole " + api.NodeJobRole: {"cronjobs.batch: list watch", "jobs.batch: list watch create"}, // the release does not bind it
 		"Role openshift-machine-config-operator/" + controllerRole: {
 			"leases.coordination.k8s.io: create", "leases.coordination.k8s.io machine-config-controller: get list watch update",
 		},
@@ -476,6 +477,7 @@ func TestAccountsCannotBecomeAdministrators(t *testing.T) {
 		}
 	}
 	for _, b := range decoded[rbacv1.ClusterRoleBinding](t, "ClusterRoleBinding") {
+		assert.NotEqual(t, api.NodeJobRole, b.RoleRef.Name)
 		bound(b.RoleRef, b.RoleRef.Kind+" "+b.RoleRef.Name, b.Subjects)
 	}
 	for _, b := range decoded[rbacv1.RoleBinding](t, "RoleBinding") {
@@ -495,7 +497,7 @@ func TestGuardPrecedesRoles(t *testing.T) {
 		"Namespace", "CustomResourceDefinition", "ServiceAccount", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
 		"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
 		"ClusterRole", "ClusterRoleBinding", "ClusterRole", "ClusterRoleBinding", "ClusterRole", "ClusterRoleBinding", "ClusterRole", "ClusterRoleBinding",
-		"Role", "RoleBinding", "Role", "RoleBinding", "ControllerConfig", "MachineConfig", "DaemonSet", "Deployment", "ClusterOperator",
+		"ClusterRole", "Role", "RoleBinding", "Role", "RoleBinding", "ControllerConfig", "MachineConfig", "DaemonSet", "Deployment", "ClusterOperator",
 	}, slices.Compact(kinds))
 	fail := admissionv1.Fail
 	guard := decoded[admissionv1.ValidatingAdmissionPolicy](t, "ValidatingAdmissionPolicy")[0]

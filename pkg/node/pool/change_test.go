@@ -107,3 +107,29 @@ func TestReleaseRemovesOnlyWhatTheStageHasWritten(t *testing.T) {
 		})
 	}
 }
+
+// TestChangesRequireJobs has a node for each change of the Job after its update.
+func TestChangesRequireJobs(t *testing.T) {
+	jobs := map[string]string{"a": "v1", "b": "", "c": "v1", "d": ""}
+	for _, isPaused := range []bool{false, true} {
+		p := poolAt("v1")
+		p.Spec.Paused = isPaused
+		nodes := parseNodes(t, "a:v0→v0 b:v1→v1 c:v1→v1 d:v1→v1")
+		nodes[1].Annotations[api.NodeJobAnnotation], nodes[2].Annotations[api.NodeJobAnnotation] = "v1", "v1"
+		targeted := nodes[:1]
+		if isPaused {
+			targeted, nodes = nil, nodes[1:]
+		}
+		got := map[string]string{}
+		for _, c := range pool.Changes(p, nodes, targeted, func(n *corev1.Node) string { return jobs[n.Name] }) {
+			n := c.Node.DeepCopy()
+			c.Apply(n, "v1")
+			got[n.Name] = n.Annotations[api.DesiredConfigAnnotation] + " " + n.Annotations[api.NodeJobAnnotation]
+		}
+		want := map[string]string{"a": "v1 v1", "b": "v1 "}
+		if isPaused {
+			delete(want, "a")
+		}
+		assert.Equal(t, want, got, "paused: %v", isPaused)
+	}
+}
