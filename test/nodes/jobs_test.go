@@ -195,17 +195,16 @@ func TestFailedJobsExhaustTheFailureBudget(t *testing.T) {
 	s.policyCondition(api.PolicyJobsFailed, api.ReasonNoJobFailed)
 	s.config("50-a", map[string]string{"/etc/a": "1"})
 
-	halted := func(job batchv1.Job, node string) string {
+	halted := func(job batchv1.Job, node string) (why string) {
 		s.t.Helper()
-		why := fmt.Sprintf("1 node failed, and the failure budget is 1: node %s counts as failed, because Job %s/%s failed: DeadlineExceeded: delete the Job to repeat it",
+		why = fmt.Sprintf("1 node failed, and the failure budget is 1: node %s counts as failed, because Job %s/%s failed: DeadlineExceeded: delete the Job to repeat it",
 			node, namespace, job.Name)
 		assert.Equal(t, why, s.policyCondition(api.PolicyHalted, api.ReasonFailureBudgetExhausted))
-		assert.Equal(t, "waits, because NodeRolloutPolicy worker halted the pool: "+why, s.planned(""))
 		return why
 	}
 	first := s.runningJob(namespace, "n1", "Before")
 	s.end(first, "DeadlineExceeded")
-	halted(first, "n1")
+	assert.Equal(t, "waits, because NodeRolloutPolicy worker halted the pool: "+halted(first, "n1"), s.planned(""))
 	s.restart()
 	s.waits("Node n1 counts as failed, because Job ", before)
 	halted(first, "n1")
@@ -214,9 +213,9 @@ func TestFailedJobsExhaustTheFailureBudget(t *testing.T) {
 	s.end(s.runningJob(namespace, "n1", "Before"), "")
 	last := s.runningJob(namespace, "n1", "After")
 	s.end(last, "DeadlineExceeded")
-	why := halted(last, "n1")
+	halted(last, "n1")
+	s.poolWaits("Node n1 counts as failed, because Job " + namespace + "/" + last.Name)
 	assert.Equal(t, before, s.node("n2").Annotations[api.DesiredConfigAnnotation])
-	assert.NotEmpty(t, why)
 	// A policy without Jobs releases the node.
 	s.policy(func(spec *api.NodeRolloutPolicySpec) { spec.Jobs = api.NodeJobs{} })
 	s.updated(before)

@@ -97,7 +97,9 @@ func TestStateOfAJob(t *testing.T) {
 
 func TestCronJobsThatMayNotBeUsed(t *testing.T) {
 	t.Parallel()
-	cron := func(suspend *bool) *batchv1.CronJob { return &batchv1.CronJob{Spec: batchv1.CronJobSpec{Suspend: suspend}} }
+	cron := func(suspend *bool) *batchv1.CronJob {
+		return &batchv1.CronJob{Spec: batchv1.CronJobSpec{Suspend: suspend}}
+	}
 	for _, tt := range []struct {
 		name      string
 		namespace string

@@ -36,8 +36,8 @@ type jobs struct {
 	// forbidden is the namespace of the node stage.
 	forbidden string
 	client    batchv1client.BatchV1Interface
-	// followed are the CronJobs to watch.
-	followed chan []types.NamespacedName
+	// followed has the sources to watch.
+	followed chan map[types.NamespacedName]*jobSource
 
 	mutex   sync.Mutex
 	sources map[types.NamespacedName]*jobSource
@@ -54,7 +54,7 @@ type jobSource struct {
 }
 
 func newJobs(forbidden string) *jobs {
-	return &jobs{forbidden: forbidden, followed: make(chan []types.NamespacedName), sources: map[types.NamespacedName]*jobSource{}}
+	return &jobs{forbidden: forbidden, followed: make(chan map[types.NamespacedName]*jobSource), sources: map[types.NamespacedName]*jobSource{}}
 }
 
 // events returns a source with a request for each change that may end a wait. It runs the watches.
@@ -76,18 +76,18 @@ func (j *jobs) run(ctx context.Context, changed func()) {
 		select {
 		case <-ctx.Done():
 			return
-		case keys := <-j.followed:
+		case sources := <-j.followed:
 			for key, end := range ends {
-				if !slices.Contains(keys, key) {
+				if sources[key] == nil {
 					end()
 					delete(ends, key)
 				}
 			}
-			for _, key := range keys {
+			for key, s := range sources {
 				if ends[key] == nil {
 					var own context.Context
 					own, ends[key] = context.WithCancel(ctx)
-					go j.watch(own, key, changed)
+					go j.watch(own, key, s, changed)
 				}
 			}
 		}
@@ -113,12 +113,13 @@ func (j *jobs) follow(ctx context.Context, rollouts []*rollout) {
 		}
 	}
 	maps.DeleteFunc(j.sources, func(key types.NamespacedName, _ *jobSource) bool { return !wanted[key] })
+	sources := maps.Clone(j.sources)
 	j.mutex.Unlock()
 	if isSame {
 		return
 	}
 	select {
-	case j.followed <- slices.Collect(maps.Keys(wanted)):
+	case j.followed <- sources:
 	case <-ctx.Done():
 	}
 }
@@ -127,19 +128,19 @@ func keyOf(job *api.NodeJob) types.NamespacedName {
 	return types.NamespacedName{Namespace: job.Namespace, Name: job.Name}
 }
 
-// watch watches a CronJob and its Jobs until ctx ends.
-func (j *jobs) watch(ctx context.Context, key types.NamespacedName, changed func()) {
-	// update changes the source, unless it is not followed any more. It requests a reconcile if change returns true.
-	update := func(change func(*jobSource) bool) {
+// watch watches a CronJob and its Jobs until ctx ends, and writes them to s.
+func (j *jobs) watch(ctx context.Context, key types.NamespacedName, s *jobSource, changed func()) {
+	// update requests a reconcile if change, which writes to s, returns true.
+	update := func(change func() bool) {
 		j.mutex.Lock()
 		defer j.mutex.Unlock()
-		if s := j.sources[key]; s != nil && ctx.Err() == nil && change(s) {
+		if change() {
 			changed()
 		}
 	}
 	failed := func(kind string) func(error) {
 		return func(err error) {
-			update(func(s *jobSource) bool {
+			update(func() bool {
 				isNew := (err == nil) != (s.failures[kind] == nil)
 				s.failures[kind] = err
 				return isNew
@@ -148,7 +149,7 @@ func (j *jobs) watch(ctx context.Context, key types.NamespacedName, changed func
 	}
 	cronJobs := watch.NewSingle(reported[*batchv1.CronJobList]{j.client.CronJobs(key.Namespace), failed("CronJob")}, &batchv1.CronJob{}, key.Name,
 		watch.OnState(func(c *batchv1.CronJob) {
-			update(func(s *jobSource) bool {
+			update(func() bool {
 				s.cronJob = c
 				return true
 			})
@@ -157,7 +158,7 @@ func (j *jobs) watch(ctx context.Context, key types.NamespacedName, changed func
 	own := labels.SelectorFromSet(labels.Set{api.NodeJobLabel: key.Name}).String()
 	set := func(o any) {
 		if job, ok := o.(*batchv1.Job); ok {
-			update(func(s *jobSource) bool {
+			update(func() bool {
 				before, _ := policy.StateOf(s.jobs[job.Name])
 				after, _ := policy.StateOf(job)
 				s.jobs[job.Name] = job
@@ -184,7 +185,7 @@ func (j *jobs) watch(ctx context.Context, key types.NamespacedName, changed func
 				if err != nil {
 					return
 				}
-				update(func(s *jobSource) bool {
+				update(func() bool {
 					delete(s.jobs, strings.TrimPrefix(name, key.Namespace+"/"))
 					return true
 				})
@@ -192,7 +193,7 @@ func (j *jobs) watch(ctx context.Context, key types.NamespacedName, changed func
 		},
 	})
 	watch.Run(ctx, func() {
-		update(func(s *jobSource) bool {
+		update(func() bool {
 			s.hasSynced = true
 			return true
 		})

@@ -83,3 +83,12 @@ func TestArbiterSaysForWhichPoolItWaits(t *testing.T) {
 	assert.Empty(t, message)
 	assert.Equal(t, m.pools[1].Spec.Configuration.Name, m.nodes[1].Annotations[api.DesiredConfigAnnotation])
 }
+
+func TestWaitsForJobsAreExplained(t *testing.T) {
+	n := func(name string) *corev1.Node { return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}} }
+	held := plan.Pool{Candidates: []*corev1.Node{n("a")}, Unstageable: map[string]string{"a": "is held"}}
+	jobs := []plan.JobWait{{Node: "b", Why: "waits for Job x"}, {Node: "c", Why: "waits for Job y"}}
+	idle := plan.Plan{Idle: 1, Waiting: []plan.Wait{{Node: n("d"), Cause: plan.Leader}}}
+	assert.Equal(t, "Node a is held; Node b waits for Job x (and 1 other node); Node d waits for the other nodes of its pool: it runs the leading controller, which has to move once",
+		explain(held, idle, jobs))
+}
