@@ -224,6 +224,8 @@ func TestFailedJobsExhaustTheFailureBudget(t *testing.T) {
 }
 
 // TestNodesWaitForCronJobsThatCannotBeUsed corrects a policy, the permissions and a CronJob step by step.
+//
+//threat:node-job-namespace
 func TestNodesWaitForCronJobsThatCannotBeUsed(t *testing.T) {
 	s := start(t, "n1")
 	s.config("00-worker", nil)
