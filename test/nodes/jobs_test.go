@@ -36,11 +36,25 @@ func (s *stage) jobNamespace() string {
 // permitJobs allows the controller to make Jobs in a namespace.
 func (s *stage) permitJobs(namespace string) {
 	s.t.Helper()
+	s.bindJobRole(namespace, "ClusterRole", api.NodeJobRole)
+}
+
+func (s *stage) bindJobRole(namespace, kind, role string) {
+	s.t.Helper()
 	require.NoError(s.t, s.client.Create(s.t.Context(), &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "machine-config-controller-jobs"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: api.NodeJobRole},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: role},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: role},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: api.MachineConfigNamespace, Name: api.MachineConfigController}},
 	}))
+}
+
+// readingRole creates a role that allows reading Jobs and CronJobs only.
+func (s *stage) readingRole(namespace string) (name string) {
+	s.t.Helper()
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "reader"}}
+	role.Rules = []rbacv1.PolicyRule{{APIGroups: []string{"batch"}, Resources: []string{"jobs", "cronjobs"}, Verbs: []string{"list", "watch"}}}
+	require.NoError(s.t, s.client.Create(s.t.Context(), role))
+	return role.Name
 }
 
 // cronJob creates CronJob check.
@@ -117,9 +131,13 @@ func (s *stage) jobsCreated(since time.Time) (created int) {
 
 // TestJobsRunBeforeAndAfterUpdates updates two nodes, one at a time. The first Job fails and holds its node. Controllers are replaced while Jobs run.
 func TestJobsRunBeforeAndAfterUpdates(t *testing.T) {
+	started := time.Now()
 	s := start(t, "n1", "n2")
 	s.config("00-worker", nil)
 	before := s.updated("")
+	for _, r := range s.requests(started) {
+		assert.NotEqual(t, "batch", r.Object.Group, "no policy has Jobs: %s %s", r.Verb, r.Object)
+	}
 	namespace := s.jobNamespace()
 	s.permitJobs(namespace)
 	cron := s.cronJob(namespace, true)
@@ -154,6 +172,7 @@ func TestJobsRunBeforeAndAfterUpdates(t *testing.T) {
 	s.waits("Node n1 "+held+"; Node n2 waits for Job ", before)
 	assert.Equal(t, "node n1 "+held, s.policyCondition(api.PolicyJobsFailed, api.ReasonJobFailed))
 	s.policyCondition(api.PolicyHalted, api.ReasonWithinFailureBudget)
+	assert.Contains(t, s.planOf(api.WorkerPool, "").Jobs, "A Job failed: node n1 "+held)
 
 	s.end(second, "")
 	after := s.runningJob(namespace, "n2", "After")
@@ -177,6 +196,43 @@ func TestJobsRunBeforeAndAfterUpdates(t *testing.T) {
 	s.updated(before)
 	s.eventually(func(c *assert.CollectT) { assert.NotContains(c, s.node("n1").Annotations, api.NodeJobAnnotation) })
 	assert.Equal(t, 5, s.jobsCreated(begun))
+	for _, r := range s.requests(started) {
+		isWatch := r.Verb == "list" || r.Verb == "watch" || r.Verb == "create" && r.Object.Resource == "jobs"
+		assert.True(t, isWatch || r.Object.Group != "batch", "%s %s", r.Verb, r.Object)
+	}
+}
+
+// TestCanariesIncludeTheirJobs has three nodes that could all start at once. One is the canary, and the others get no Job before it is done with both of its.
+func TestCanariesIncludeTheirJobs(t *testing.T) {
+	s := start(t, "n1", "n2", "n3")
+	s.config("00-worker", nil)
+	before := s.updated("")
+	three := client.RawPatch(types.MergePatchType, []byte(`{"spec": {"maxUnavailable": 3}}`))
+	require.NoError(t, s.client.Patch(t.Context(), &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: api.WorkerPool}}, three))
+	namespace := s.jobNamespace()
+	s.permitJobs(namespace)
+	s.cronJob(namespace, true)
+	check := api.NodeJob{Namespace: namespace, Name: "check", Deadline: metav1.Duration{Duration: time.Minute}}
+	begun := time.Now()
+	s.policy(func(spec *api.NodeRolloutPolicySpec) {
+		spec.Canary = &api.NodeCanary{Nodes: intstr.FromInt32(1), Soak: metav1.Duration{Duration: time.Hour}}
+		spec.Jobs = api.NodeJobs{Before: new(check), After: new(check)}
+	})
+	s.policyCondition(api.PolicyJobsFailed, api.ReasonNoJobFailed)
+	s.config("50-a", map[string]string{"/etc/a": "1"})
+	s.end(s.runningJob(namespace, "n1", "Before"), "")
+	after := s.runningJob(namespace, "n1", "After")
+	canary := func() *api.NodeCanaryStatus {
+		p := &api.NodeRolloutPolicy{}
+		require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: api.WorkerPool}, p))
+		return p.Status.Canary
+	}
+	assert.Nil(t, canary())
+	s.end(after, "")
+	s.eventually(func(c *assert.CollectT) { assert.NotNil(c, canary()) })
+	s.poolWaits("waits until the canaries of NodeRolloutPolicy worker have run the config")
+	assert.Equal(t, 2, s.jobsCreated(begun))
+	assert.Equal(t, before, s.node("n2").Annotations[api.DesiredConfigAnnotation])
 }
 
 // TestFailedJobsExhaustTheFailureBudget has Jobs before and after the update that count as failed. In between, an administrator deletes the failed one.
@@ -250,12 +306,20 @@ func TestNodesWaitForCronJobsThatCannotBeUsed(t *testing.T) {
 	s.policy(func(spec *api.NodeRolloutPolicySpec) { spec.Jobs.After.Namespace = namespace })
 	s.poolWaits("Node n1 waits for CronJob " + namespace + "/check, which cannot be read: ")
 	s.poolWaits("bind ClusterRole machine-config-controller-jobs in namespace " + namespace + " to account machine-config-controller of namespace openshift-machine-config-operator")
-	s.permitJobs(namespace)
+	s.bindJobRole(namespace, "Role", s.readingRole(namespace))
 	waits(namespace + "/check, which does not exist: create it")
 	cron := s.cronJob(namespace, false)
 	waits(namespace + "/check, which is not suspended: set its spec.suspend to true, so that it runs for nodes only")
 	suspend := client.RawPatch(types.MergePatchType, []byte(`{"spec": {"suspend": true}}`))
 	require.NoError(t, s.client.Patch(t.Context(), cron, suspend))
+	s.poolWaits("Node n1 waits for a Job of CronJob " + namespace + "/check, which cannot be created: jobs.batch is forbidden")
+	s.permitJobs(namespace)
+	s.eventually(func(c *assert.CollectT) { // without another event, the next attempt is 30 s later
+		s.hold("n1", time.Now().String())
+		p := &mcfgv1.MachineConfigPool{}
+		require.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Name: api.WorkerPool}, p))
+		assert.Contains(c, nodepool.Message(p, nodepool.NodesWaiting), "Node n1 waits for Job ")
+	})
 	s.end(s.runningJob(namespace, "n1", "After"), "")
 	s.updated(before)
 }

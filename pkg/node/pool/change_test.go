@@ -73,14 +73,14 @@ func TestReleaseRemovesOnlyWhatTheStageHasWritten(t *testing.T) {
 		tainted     bool
 		want        string
 	}{
-		{"it keeps a cordon while the daemon may change the host", api.NodeWorking, true, true, "changed, cordoned, v1 1"},
-		{"it writes nothing while there is nothing to remove", api.NodeWorking, true, false, "cordoned, v1 1"},
+		{"it keeps a cordon while the daemon may change the host", api.NodeWorking, true, true, "changed, cordoned, v1 v1 1"},
+		{"it writes nothing while there is nothing to remove", api.NodeWorking, true, false, "cordoned, v1 v1 1"},
 		{"it lifts a cordon of ours that the daemon has left", api.NodeReleased, true, false, "changed"},
 		{"it keeps the cordon of an administrator", api.NodeReleased, false, false, "changed, cordoned"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := &corev1.Node{}
-			n.Annotations = map[string]string{api.NodeStateAnnotation: tt.state, api.DesiredConfigAnnotation: "v1", "theirs": "kept"}
+			n.Annotations = map[string]string{api.NodeStateAnnotation: tt.state, api.DesiredConfigAnnotation: "v1", api.NodeJobAnnotation: "v1", "theirs": "kept"}
 			n.Spec.Unschedulable = true
 			if tt.cordoned {
 				n.Annotations[api.CordonAnnotation] = "1"
@@ -97,8 +97,14 @@ func TestReleaseRemovesOnlyWhatTheStageHasWritten(t *testing.T) {
 			if n.Spec.Unschedulable {
 				got = append(got, "cordoned")
 			}
-			if left := strings.TrimSpace(n.Annotations[api.DesiredConfigAnnotation] + " " + n.Annotations[api.CordonAnnotation]); left != "" {
-				got = append(got, left)
+			var left []string
+			for _, name := range []string{api.DesiredConfigAnnotation, api.NodeJobAnnotation, api.CordonAnnotation} {
+				if value := n.Annotations[name]; value != "" {
+					left = append(left, value)
+				}
+			}
+			if len(left) > 0 {
+				got = append(got, strings.Join(left, " "))
 			}
 			assert.Equal(t, tt.want, strings.Join(got, ", "))
 			assert.Equal(t, []corev1.Taint{foreign}, n.Spec.Taints)

@@ -46,7 +46,7 @@ type PoolPlan struct {
 	// Error explains why nodes get no new config: the MachineConfigs cannot be rendered, or a field of the pool is invalid. A running update
 	// continues.
 	Error string `json:"error,omitempty"`
-	// Jobs are sentences about the Jobs that the pool's policy requires for each node.
+	// Jobs are sentences about the Jobs that the pool's policy requires for each node, and about one that failed for the pool's config.
 	Jobs []string `json:"jobs"`
 	// Reported says why the controller has not started a node that starts by this plan; empty if nothing is reported. The API servers may be the reason
 	// for a control-plane node, and metrics and Jobs for a pool whose policy has them: the plan checks none of these.
@@ -196,18 +196,21 @@ func (d *Draft) restrict(policies map[string]*api.NodeRolloutPolicy) {
 		p.input.Restrict(decision)
 		rules := states[i].Policy
 		p.hasChecks = rules != nil && (rules.Spec.Health.PoolUnhealthyIf != "" || rules.Spec.Jobs.Before != nil)
-		p.addJobs(policy.JobSteps(rules))
+		p.addJobs(policy.JobSteps(rules), states[i].Jobs.Why)
 		maps.Copy(d.rules, drain.RulesByNode(rules, p.nodes))
 	}
 }
 
-// addJobs adds the sentences about Jobs.
-func (d *draft) addJobs(steps map[policy.Step]*api.NodeJob) {
+// addJobs adds the sentences about Jobs. failure is one about a failed Job, or empty.
+func (d *draft) addJobs(steps map[policy.Step]*api.NodeJob, failure string) {
 	for _, step := range policy.Steps() {
 		if job := steps[step]; job != nil {
 			d.Jobs = append(d.Jobs, fmt.Sprintf("%s the update of each node, a Job of CronJob %s/%s must succeed within %s",
 				step, job.Namespace, job.Name, duration.HumanDuration(job.Deadline.Duration)))
 		}
+	}
+	if failure != "" {
+		d.Jobs = append(d.Jobs, "A Job failed: "+failure)
 	}
 }
 

@@ -315,6 +315,8 @@ func TestPlanShowsJobs(t *testing.T) {
 
 	// After its update, the node still waits.
 	p.Added = nil
+	policy.Status.Conditions[0].Status, policy.Status.Conditions[0].Message = metav1.ConditionTrue, "node b is held"
+	assert.Equal(t, "A Job failed: node b is held", p.plan().Pools[0].Jobs[2])
 	n := p.Nodes[0]
 	n.Annotations[api.CurrentConfigAnnotation], n.Annotations[api.DesiredConfigAnnotation] = got.Pools[0].Config, got.Pools[0].Config
 	n.Annotations[api.NodeJobAnnotation] = got.Pools[0].Config
