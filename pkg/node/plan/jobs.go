@@ -87,7 +87,7 @@ func (p *Pool) RequireJobs(config string, nodes []*corev1.Node, rules *api.NodeR
 		if r.required[policy.After] != nil && pool.AwaitsJob(n) {
 			r.after(n, hasTarget, isCandidate)
 		}
-		if r.required[policy.Before] != nil && !hasTarget && !pool.HoldsSlot(n) && n.Annotations[api.CurrentConfigAnnotation] != "" {
+		if r.required[policy.Before] != nil && !hasTarget && n.Annotations[api.CurrentConfigAnnotation] != "" {
 			r.before(n, isCandidate)
 		}
 	}
