@@ -39,7 +39,7 @@ type JobWait struct{ Node, Why string }
 func (j *Jobs) Awaited(n *corev1.Node, config string) string {
 	pending, current := n.Annotations[api.NodeJobAnnotation], n.Annotations[api.CurrentConfigAnnotation]
 	switch {
-	case policy.JobSteps(j.rules)[policy.After] == nil || config == "" && j.Ended[n.Name]:
+	case j.rules == nil || j.rules.Spec.Jobs.After == nil || config == "" && j.Ended[n.Name]:
 		return ""
 	case config == "":
 		return pending
@@ -69,6 +69,9 @@ func (p *Pool) RequireJobs(config string, nodes []*corev1.Node, rules *api.NodeR
 				r.running[job.Annotations[api.NodeJobAnnotation]] = job.Namespace + "/" + job.Name
 			}
 		}
+	}
+	if len(r.required) == 0 {
+		return r.jobs
 	}
 	candidates := make(map[string]bool, len(p.Candidates))
 	for _, n := range p.Candidates {
