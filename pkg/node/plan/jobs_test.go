@@ -189,8 +189,10 @@ func TestNodesWaitWhileNoJobCanBeMade(t *testing.T) {
 		{"the CronJob does not exist", policy.JobSource{IsKnown: true, Refusal: refusal}, policy.Jobs{Refusal: refusal}, false},
 		{"the CronJob cannot be read", policy.JobSource{Refusal: refusal}, policy.Jobs{Failed: 1, Why: "node a counts as failed", Refusal: refusal}, false},
 		{
-			"the Jobs are not known yet", policy.JobSource{},
-			policy.Jobs{Failed: 1, Why: "node a counts as failed", Refusal: "waits until the controller knows the Jobs of CronJob jobs/after"}, true,
+			"the Jobs are not known yet",
+			policy.JobSource{},
+			policy.Jobs{Failed: 1, Why: "node a counts as failed", Refusal: "waits until the controller knows the Jobs of CronJob jobs/after"},
+			true,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

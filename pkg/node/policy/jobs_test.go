@@ -142,7 +142,9 @@ func TestFailedJobsAreReportedAndRead(t *testing.T) {
 		{"no Job failed", Jobs{}, api.ReasonNoJobFailed, "", ""},
 		{"a Job holds its node", Jobs{Why: "node a is held"}, api.ReasonJobFailed, "", ""},
 		{
-			"failed Jobs exhaust the budget", Jobs{Failed: 2, Why: "node a failed"}, api.ReasonJobFailed,
+			"failed Jobs exhaust the budget",
+			Jobs{Failed: 2, Why: "node a failed"},
+			api.ReasonJobFailed,
 			"waits, because NodeRolloutPolicy worker halted the pool: 2 nodes failed, and the failure budget is 2: node a failed", "",
 		},
 		{"no Job can be made", Jobs{Refusal: "waits for CronJob a/b"}, api.ReasonJobNotCreated, "waits for CronJob a/b", "waits for CronJob a/b"},
