@@ -39,7 +39,7 @@ type JobWait struct{ Node, Why string }
 func (j *Jobs) Awaited(n *corev1.Node, config string) string {
 	pending, current := n.Annotations[api.NodeJobAnnotation], n.Annotations[api.CurrentConfigAnnotation]
 	switch {
-	case j.rules == nil || j.rules.Spec.Jobs.After == nil || config == "" && j.Ended[n.Name]:
+	case policy.JobOf(j.rules, policy.After) == nil || config == "" && j.Ended[n.Name]:
 		return ""
 	case config == "":
 		return pending
@@ -53,24 +53,26 @@ func (j *Jobs) Awaited(n *corev1.Node, config string) string {
 // CronJobs by step.
 func (p *Pool) RequireJobs(config string, nodes []*corev1.Node, rules *api.NodeRolloutPolicy, sources map[policy.Step]policy.JobSource) Jobs {
 	r := jobRound{
-		Pool: p, config: config, required: policy.JobSteps(rules), sources: sources, running: map[string]string{}, prepared: map[string]bool{},
+		Pool: p, config: config, sources: sources, running: map[string]string{}, prepared: map[string]bool{},
 		jobs: Jobs{rules: rules, Unprepared: map[string]bool{}, Ended: map[string]bool{}},
 	}
 	for _, step := range policy.Steps() {
-		if r.required[step] == nil {
+		job := policy.JobOf(rules, step)
+		if job == nil {
 			continue
 		}
 		if !sources[step].IsKnown {
-			return unknownJobs(nodes, rules, r.required[step], sources[step].Refusal)
+			return unknownJobs(nodes, rules, job, sources[step].Refusal)
 		}
 		r.jobs.State.Refusal = cmp.Or(r.jobs.State.Refusal, sources[step].Refusal)
-		for _, job := range sources[step].Jobs {
-			if state, _ := policy.StateOf(job); state == policy.JobRunning {
-				r.running[job.Annotations[api.NodeJobAnnotation]] = job.Namespace + "/" + job.Name
+		for _, made := range sources[step].Jobs {
+			if state, _ := policy.StateOf(made); state == policy.JobRunning {
+				r.running[made.Annotations[api.NodeJobAnnotation]] = made.Namespace + "/" + made.Name
 			}
 		}
 	}
-	if len(r.required) == 0 {
+	hasBefore, hasAfter := policy.JobOf(rules, policy.Before) != nil, policy.JobOf(rules, policy.After) != nil
+	if !hasBefore && !hasAfter {
 		return r.jobs
 	}
 	candidates := make(map[string]bool, len(p.Candidates))
@@ -87,10 +89,10 @@ func (p *Pool) RequireJobs(config string, nodes []*corev1.Node, rules *api.NodeR
 			r.jobs.Running++
 			continue
 		}
-		if r.required[policy.After] != nil && pool.AwaitsJob(n) {
+		if hasAfter && pool.AwaitsJob(n) {
 			r.after(n, hasTarget, isCandidate)
 		}
-		if r.required[policy.Before] != nil && !hasTarget && n.Annotations[api.CurrentConfigAnnotation] != "" {
+		if hasBefore && !hasTarget && n.Annotations[api.CurrentConfigAnnotation] != "" {
 			r.before(n, isCandidate)
 		}
 	}
@@ -116,9 +118,8 @@ func unknownJobs(nodes []*corev1.Node, rules *api.NodeRolloutPolicy, job *api.No
 // jobRound is a call of RequireJobs.
 type jobRound struct {
 	*Pool
-	config   string
-	required map[policy.Step]*api.NodeJob
-	sources  map[policy.Step]policy.JobSource
+	config  string
+	sources map[policy.Step]policy.JobSource
 	// running are the names of the Jobs that run, by node. prepared are the nodes whose Job before their update has succeeded.
 	running  map[string]string
 	prepared map[string]bool
@@ -139,7 +140,7 @@ func (r *jobRound) wait(n *corev1.Node, why string) {
 // state returns the state of the Job for a node and a config, and its name with the namespace. failure is a sentence without subject and period about a failed
 // one.
 func (r *jobRound) state(step policy.Step, n *corev1.Node, config string) (state policy.JobState, name, failure string) {
-	job := r.required[step]
+	job := policy.JobOf(r.jobs.rules, step)
 	name = policy.JobName(job.Name, step, n.Name, config)
 	state, why := policy.StateOf(r.sources[step].Jobs[name])
 	name = job.Namespace + "/" + name
@@ -155,7 +156,7 @@ func (r *jobRound) state(step policy.Step, n *corev1.Node, config string) (state
 
 // fail records a failed Job of a node.
 func (r *jobRound) fail(step policy.Step, n *corev1.Node, failure string) {
-	if r.required[step].OnFailure == api.NodeJobFail {
+	if policy.JobOf(r.jobs.rules, step).OnFailure == api.NodeJobFail {
 		r.jobs.State.Failed++
 	}
 	r.jobs.State.Why = cmp.Or(r.jobs.State.Why, fmt.Sprintf("node %s %s", n.Name, failure))
@@ -196,7 +197,7 @@ func (r *jobRound) after(n *corev1.Node, hasTarget, isCandidate bool) {
 		r.fail(policy.After, n, failure)
 		r.wait(n, failure)
 	case !hasTarget:
-		if isCandidate && state == policy.JobFailed && r.required[policy.After].OnFailure != api.NodeJobFail {
+		if isCandidate && state == policy.JobFailed && r.jobs.rules.Spec.Jobs.After.OnFailure != api.NodeJobFail {
 			r.hold(n, failure)
 		}
 	case state == policy.JobRunning:

@@ -138,24 +138,22 @@ func CronJobRefusal(job *api.NodeJob, cronJob *batchv1.CronJob, forbidden string
 	return fmt.Sprintf("waits for CronJob %s/%s, which %s", job.Namespace, job.Name, why)
 }
 
-// JobSteps returns the Jobs that a policy requires, by step. The policy is nil if the pool has none.
-func JobSteps(p *api.NodeRolloutPolicy) map[Step]*api.NodeJob {
-	steps := map[Step]*api.NodeJob{}
-	if p == nil {
-		return steps
+// JobOf returns the Job that a policy requires at a step; nil if it requires none. The policy is nil if the pool has none.
+func JobOf(p *api.NodeRolloutPolicy, step Step) *api.NodeJob {
+	switch {
+	case p == nil:
+		return nil
+	case step == Before:
+		return p.Spec.Jobs.Before
 	}
-	for step, job := range map[Step]*api.NodeJob{Before: p.Spec.Jobs.Before, After: p.Spec.Jobs.After} {
-		if job != nil {
-			steps[step] = job
-		}
-	}
-	return steps
+	return p.Spec.Jobs.After
 }
 
+func hasJobs(p *api.NodeRolloutPolicy) bool { return JobOf(p, Before) != nil || JobOf(p, After) != nil }
+
 func checkJobs(p *api.NodeRolloutPolicy) error {
-	steps := JobSteps(p)
 	for _, step := range Steps() {
-		if job := steps[step]; job != nil && job.Deadline.Duration < time.Second {
+		if job := JobOf(p, step); job != nil && job.Deadline.Duration < time.Second {
 			return fmt.Errorf("spec.jobs.%s.deadline is %s: use a duration such as 30m", strings.ToLower(string(step)), job.Deadline.Duration)
 		}
 	}
@@ -176,7 +174,7 @@ type Jobs struct {
 // Job is required.
 func (j Jobs) Report(p *api.NodeRolloutPolicy) (conditions []metav1.Condition) {
 	p.Status.FailedJobs = int32(j.Failed)
-	if len(JobSteps(p)) == 0 {
+	if !hasJobs(p) {
 		meta.RemoveStatusCondition(&p.Status.Conditions, api.PolicyJobsFailed)
 		return nil
 	}
@@ -197,7 +195,7 @@ const refusedNode = "Each node "
 // nodes are going to get another config than the pool has: then no Job has run for it.
 func ReportedJobs(p *api.NodeRolloutPolicy, hasNewTarget bool) Jobs {
 	var j Jobs
-	if len(JobSteps(p)) == 0 {
+	if !hasJobs(p) {
 		return j
 	}
 	c := meta.FindStatusCondition(p.Status.Conditions, api.PolicyJobsFailed)

@@ -98,8 +98,8 @@ func (j *jobs) run(ctx context.Context, changed func()) {
 func (j *jobs) follow(ctx context.Context, rollouts []*rollout) {
 	wanted := map[types.NamespacedName]bool{}
 	for _, o := range rollouts {
-		for _, job := range policy.JobSteps(o.policy) {
-			if job.Namespace != j.forbidden {
+		for _, step := range policy.Steps() {
+			if job := policy.JobOf(o.policy, step); job != nil && job.Namespace != j.forbidden {
 				wanted[keyOf(job)] = true
 			}
 		}
@@ -271,8 +271,10 @@ func (j *jobs) create(ctx context.Context, from types.NamespacedName, job *batch
 // runJobs applies the Jobs of a pool's policy to its candidates, and makes the Jobs of nodes that were updated.
 func (r *pools) runJobs(ctx context.Context, o *rollout, input *plan.Pool) {
 	o.jobSources = map[policy.Step]policy.JobSource{}
-	for step, job := range policy.JobSteps(o.policy) {
-		o.jobSources[step] = r.jobs.source(job)
+	for _, step := range policy.Steps() {
+		if job := policy.JobOf(o.policy, step); job != nil {
+			o.jobSources[step] = r.jobs.source(job)
+		}
 	}
 	o.jobs = input.RequireJobs(o.pool.Spec.Configuration.Name, o.nodes, o.policy, o.jobSources)
 	o.isAsking = o.jobs.IsUnknown
@@ -294,7 +296,7 @@ func (r *pools) start(ctx context.Context, o *rollout, nodes []*corev1.Node) {
 
 // makeJob makes the Job of a node. A failure is reported and tried again.
 func (r *pools) makeJob(ctx context.Context, o *rollout, step policy.Step, n *corev1.Node) {
-	job := policy.JobSteps(o.policy)[step]
+	job := policy.JobOf(o.policy, step)
 	next := policy.NewJob(o.jobSources[step].CronJob, job.Deadline.Duration, step, n.Name, o.pool.Spec.Configuration.Name)
 	why := fmt.Sprintf("waits for Job %s/%s", next.Namespace, next.Name)
 	if err := r.jobs.create(ctx, keyOf(job), next); err == nil {

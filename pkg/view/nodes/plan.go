@@ -196,15 +196,15 @@ func (d *Draft) restrict(policies map[string]*api.NodeRolloutPolicy) {
 		p.input.Restrict(decision)
 		rules := states[i].Policy
 		p.hasChecks = rules != nil && (rules.Spec.Health.PoolUnhealthyIf != "" || rules.Spec.Jobs.Before != nil)
-		p.addJobs(policy.JobSteps(rules), states[i].Jobs.Why)
+		p.addJobs(rules, states[i].Jobs.Why)
 		maps.Copy(d.rules, drain.RulesByNode(rules, p.nodes))
 	}
 }
 
-// addJobs adds the sentences about Jobs. failure is one about a failed Job, or empty.
-func (d *draft) addJobs(steps map[policy.Step]*api.NodeJob, failure string) {
+// addJobs adds the sentences about the Jobs of a policy, which is nil if the pool has none. failure is one about a failed Job, or empty.
+func (d *draft) addJobs(rules *api.NodeRolloutPolicy, failure string) {
 	for _, step := range policy.Steps() {
-		if job := steps[step]; job != nil {
+		if job := policy.JobOf(rules, step); job != nil {
 			d.Jobs = append(d.Jobs, fmt.Sprintf("%s the update of each node, a Job of CronJob %s/%s must succeed within %s",
 				step, job.Namespace, job.Name, duration.HumanDuration(job.Deadline.Duration)))
 		}
@@ -457,10 +457,15 @@ func (d *Draft) Plan(w Workload) *Plan {
 					p.Nodes[n].addPods(byNode[p.Nodes[n].Name], index)
 				}
 			}
+		}
+	}
+	byName := slices.Clone(d.drafts)
+	slices.SortFunc(byName, func(a, b *draft) int { return strings.Compare(a.Name, b.Name) })
+	for _, p := range byName {
+		if p.shown {
 			d.plan.Pools = append(d.plan.Pools, *p.PoolPlan)
 		}
 	}
-	slices.SortFunc(d.plan.Pools, func(a, b PoolPlan) int { return strings.Compare(a.Name, b.Name) })
 	return d.plan
 }
 
