@@ -12,7 +12,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
-// Jobs is what the Jobs of a NodeRolloutPolicy mean for the nodes of a pool.
+// Jobs is the effect of the Jobs of a NodeRolloutPolicy on the nodes of a pool.
 type Jobs struct {
 	// State is the state for the policy's decision.
 	State policy.Jobs

@@ -106,7 +106,7 @@ func StateOf(job *batchv1.Job) (state JobState, why string) {
 	return JobRunning, ""
 }
 
-// JobSource is what is known about a CronJob and the Jobs that were made from it.
+// JobSource is the known state of a CronJob and of the Jobs that were made from it.
 type JobSource struct {
 	// IsKnown reports whether the CronJob and its Jobs have been read.
 	IsKnown bool

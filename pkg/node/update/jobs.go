@@ -43,7 +43,7 @@ type jobs struct {
 	sources map[types.NamespacedName]*jobSource
 }
 
-// jobSource is what is known about a CronJob and its Jobs.
+// jobSource is the known state of a CronJob and its Jobs.
 type jobSource struct {
 	hasSynced bool
 	cronJob   *batchv1.CronJob
@@ -233,7 +233,7 @@ func (r reported[List]) Watch(ctx context.Context, o metav1.ListOptions) (apiwat
 	return w, err
 }
 
-// source returns what is known about a CronJob and its Jobs.
+// source returns the known state of a CronJob and its Jobs.
 func (j *jobs) source(job *api.NodeJob) policy.JobSource {
 	j.mutex.Lock()
 	defer j.mutex.Unlock()

@@ -53,7 +53,7 @@ type rollout struct {
 	specError string
 	// waiting explains why nodes wait although slots are free or they hold one; empty if none does.
 	waiting string
-	// jobs is what the Jobs of the policy mean for the nodes.
+	// jobs is the effect of the policy's Jobs on the nodes.
 	jobs plan.Jobs
 	// jobSources are the CronJobs of the policy by step.
 	jobSources map[policy.Step]policy.JobSource
