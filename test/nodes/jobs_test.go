@@ -253,8 +253,8 @@ func TestFailedJobsExhaustTheFailureBudget(t *testing.T) {
 
 	halted := func(job batchv1.Job, node string) (why string) {
 		s.t.Helper()
-		why = fmt.Sprintf("1 node failed, and the failure budget is 1: node %s counts as failed, because Job %s/%s failed: DeadlineExceeded: delete the Job to repeat it",
-			node, namespace, job.Name)
+		why = fmt.Sprintf("1 node failed, and the failure budget is 1: node %s counts as failed, because Job %s/%s failed: DeadlineExceeded: "+
+			"delete the Job to repeat it", node, namespace, job.Name)
 		assert.Equal(t, why, s.policyCondition(api.PolicyHalted, api.ReasonFailureBudgetExhausted))
 		return why
 	}
@@ -305,7 +305,8 @@ func TestNodesWaitForCronJobsThatCannotBeUsed(t *testing.T) {
 	waits(api.MachineConfigNamespace + "/check, which is in the namespace of the node stage: use a CronJob in another one")
 	s.policy(func(spec *api.NodeRolloutPolicySpec) { spec.Jobs.After.Namespace = namespace })
 	s.poolWaits("Node n1 waits for CronJob " + namespace + "/check, which cannot be read: ")
-	s.poolWaits("bind ClusterRole machine-config-controller-jobs in namespace " + namespace + " to account machine-config-controller of namespace openshift-machine-config-operator")
+	s.poolWaits("bind ClusterRole machine-config-controller-jobs in namespace " + namespace +
+		" to account machine-config-controller of namespace openshift-machine-config-operator")
 	s.bindJobRole(namespace, "Role", s.readingRole(namespace))
 	waits(namespace + "/check, which does not exist: create it")
 	cron := s.cronJob(namespace, false)

@@ -49,8 +49,8 @@ func (j *Jobs) Awaited(n *corev1.Node, config string) string {
 	return config
 }
 
-// RequireJobs refuses the candidates that a failed Job of the pool's policy holds. A node whose Job runs is no candidate and uses a slot. Candidates whose Job has succeeded come first. rules is the policy, nil if the pool has none. nodes are the pool's, and sources are its
-// CronJobs by step.
+// RequireJobs refuses the candidates that a failed Job of the pool's policy holds. A node whose Job runs is no candidate and uses a slot. Candidates whose Job
+// has succeeded come first. rules is the policy, nil if the pool has none. nodes are the pool's, and sources are its CronJobs by step.
 func (p *Pool) RequireJobs(config string, nodes []*corev1.Node, rules *api.NodeRolloutPolicy, sources map[policy.Step]policy.JobSource) Jobs {
 	r := jobRound{
 		Pool: p, config: config, sources: sources, running: map[string]string{}, prepared: map[string]bool{},

@@ -170,8 +170,8 @@ type Jobs struct {
 	Refusal string
 }
 
-// Report writes the number of failed nodes to the status of a policy, and removes a condition about Jobs that no longer applies. It returns the one that does; none if no
-// Job is required.
+// Report writes the number of failed nodes to the status of a policy, and removes a condition about Jobs that no longer applies. It returns the one that does;
+// none if no Job is required.
 func (j Jobs) Report(p *api.NodeRolloutPolicy) (conditions []metav1.Condition) {
 	p.Status.FailedJobs = int32(j.Failed)
 	if !hasJobs(p) {
