@@ -255,7 +255,7 @@ func TestFailedJobsExhaustTheFailureBudget(t *testing.T) {
 		s.t.Helper()
 		why = fmt.Sprintf("1 node failed, and the failure budget is 1: node %s counts as failed, because Job %s/%s failed: DeadlineExceeded: "+
 			"delete the Job to repeat it", node, namespace, job.Name)
-		assert.Equal(t, why, s.policyCondition(api.PolicyHalted, api.ReasonFailureBudgetExhausted))
+		s.eventually(func(c *assert.CollectT) { assert.Equal(c, why, s.policyCondition(api.PolicyHalted, api.ReasonFailureBudgetExhausted)) })
 		return why
 	}
 	first := s.runningJob(namespace, "n1", "Before")
@@ -298,7 +298,9 @@ func TestNodesWaitForCronJobsThatCannotBeUsed(t *testing.T) {
 	waits := func(why string) {
 		s.t.Helper()
 		s.waits("Node n1 waits for CronJob "+why, before)
-		assert.Contains(t, s.policyCondition(api.PolicyJobsFailed, api.ReasonJobNotCreated), "Each node waits for CronJob "+why)
+		s.eventually(func(c *assert.CollectT) { // the reason is the same as before
+			assert.Equal(c, "Each node waits for CronJob "+why, s.policyCondition(api.PolicyJobsFailed, api.ReasonJobNotCreated))
+		})
 		assert.Contains(t, s.planned(""), "waits for CronJob "+why)
 		s.policyCondition(api.PolicyHalted, api.ReasonWithinFailureBudget)
 	}
