@@ -255,7 +255,9 @@ func TestFailedJobsExhaustTheFailureBudget(t *testing.T) {
 		s.t.Helper()
 		why = fmt.Sprintf("1 node failed, and the failure budget is 1: node %s counts as failed, because Job %s/%s failed: DeadlineExceeded: "+
 			"delete the Job to repeat it", node, namespace, job.Name)
-		s.eventually(func(c *assert.CollectT) { assert.Equal(c, why, s.policyCondition(api.PolicyHalted, api.ReasonFailureBudgetExhausted)) })
+		s.eventually(func(c *assert.CollectT) {
+			assert.Equal(c, why, s.policyCondition(api.PolicyHalted, api.ReasonFailureBudgetExhausted))
+		})
 		return why
 	}
 	first := s.runningJob(namespace, "n1", "Before")
