@@ -26,6 +26,19 @@ const NodeRetryAnnotation = "cvo.cluster-version.github.io/retry"
 // RestoreAnnotation on a MachineConfigNode is "true" if the policy of its pool has restoreContent. The controller writes it for the daemon.
 const RestoreAnnotation = "cvo.cluster-version.github.io/restore-content"
 
+// NodeJobAnnotation on a Node is the config after whose update a Job must succeed. The controller writes it together with the desired config, and removes it
+// once the Job has succeeded. NodeJobAnnotation and NodeJobConfigAnnotation on a Job name the node for which it runs, and the config that the node gets.
+const (
+	NodeJobAnnotation       = "cvo.cluster-version.github.io/node-job"
+	NodeJobConfigAnnotation = "cvo.cluster-version.github.io/node-job-config"
+)
+
+// NodeJobLabel on a Job for a node is the name of its CronJob.
+const NodeJobLabel = "cvo.cluster-version.github.io/node-job"
+
+// NodeJobRole is the ClusterRole with the permissions for Jobs. An administrator binds it in the namespaces of CronJobs.
+const NodeJobRole = "machine-config-controller-jobs"
+
 // Conditions of a NodeRolloutPolicy, and their reasons.
 const (
 	// PolicyAccepted reports whether the policy can be applied. If it is False, no node of the pool starts.
@@ -51,6 +64,15 @@ const (
 	ReasonNodeUnhealthy = "NodeUnhealthy"
 	// ReasonNotEvaluated means that the expression cannot be evaluated for a node. The message says why.
 	ReasonNotEvaluated = "NotEvaluated"
+	// PolicyJobsFailed is True while a Job of spec.jobs has failed for a node, and Unknown while none can be made. The condition is absent without that
+	// field.
+	PolicyJobsFailed = "JobsFailed"
+	// ReasonJobFailed means that a Job failed. The message names it.
+	ReasonJobFailed = "JobFailed"
+	// ReasonNoJobFailed means that no Job has failed.
+	ReasonNoJobFailed = "NoJobFailed"
+	// ReasonJobNotCreated means that no Job can be made from a CronJob. The message says why.
+	ReasonJobNotCreated = "JobNotCreated"
 )
 
 // NodeRolloutPolicy limits when the nodes of a MachineConfigPool start their update.
@@ -82,6 +104,8 @@ type NodeRolloutPolicySpec struct {
 	RestoreContent bool `json:"restoreContent,omitempty"`
 	// Health stops the start of nodes while what has been updated is not healthy.
 	Health NodeRolloutHealth `json:"health,omitzero"`
+	// Jobs are made for each node.
+	Jobs NodeJobs `json:"jobs,omitzero"`
 	// DrainRules change how the pods of the pool's nodes are drained. The first rule that selects a pod decides.
 	DrainRules []DrainRule `json:"drainRules,omitempty"`
 	// BlockedDrain says what happens to a drain that is blocked for long. The zero value keeps it waiting.
@@ -142,6 +166,36 @@ type NodeRolloutHealth struct {
 	PoolUnhealthyIf string `json:"poolUnhealthyIf,omitempty"`
 }
 
+// NodeJobs are the Jobs for each node. Nil is no Job.
+type NodeJobs struct {
+	// Before must succeed before the update of the node starts.
+	Before *NodeJob `json:"before,omitempty"`
+	// After must succeed before the updated node leaves its slot.
+	After *NodeJob `json:"after,omitempty"`
+}
+
+// NodeJob is a Job that the controller makes from a suspended CronJob.
+type NodeJob struct {
+	// Namespace and Name are those of the CronJob.
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Deadline is the time after which the Job fails.
+	Deadline metav1.Duration `json:"deadline"`
+	// OnFailure is the effect of a failed Job; empty for NodeJobHold.
+	OnFailure NodeJobFailure `json:"onFailure,omitempty"`
+}
+
+// NodeJobFailure is the effect of a failed Job.
+type NodeJobFailure string
+
+// Effects of failed Jobs.
+const (
+	// NodeJobHold keeps the node as it is: before its update it does not start, and after its update it keeps its slot.
+	NodeJobHold NodeJobFailure = "Hold"
+	// NodeJobFail also counts the node as failed.
+	NodeJobFail NodeJobFailure = "Fail"
+)
+
 // NodeCanary limits which nodes start until some have proved that a config works.
 type NodeCanary struct {
 	// Nodes is the number or the percentage of nodes, rounded up, that start first.
@@ -174,6 +228,8 @@ type NodeRolloutPolicyStatus struct {
 	Canary *NodeCanaryStatus `json:"canary,omitempty"`
 	// UnhealthyNodes is the number of nodes that run the pool's config and for which spec.health.nodeHealthyIf is false. They count as failed.
 	UnhealthyNodes int32 `json:"unhealthyNodes,omitempty"`
+	// FailedJobs is the number of nodes that count as failed because of a Job.
+	FailedJobs int32 `json:"failedJobs,omitempty"`
 }
 
 // NodeCanaryStatus says since when enough nodes run a config.
@@ -209,6 +265,7 @@ func (p *NodeRolloutPolicy) DeepCopy() *NodeRolloutPolicy {
 	next.Spec.FailureBudget = copyOf(p.Spec.FailureBudget)
 	next.Spec.DependsOn = slices.Clone(p.Spec.DependsOn)
 	next.Spec.Canary = copyOf(p.Spec.Canary)
+	next.Spec.Jobs.Before, next.Spec.Jobs.After = copyOf(p.Spec.Jobs.Before), copyOf(p.Spec.Jobs.After)
 	next.Spec.DrainRules = slices.Clone(p.Spec.DrainRules)
 	for i, r := range next.Spec.DrainRules {
 		r.PodSelector.DeepCopyInto(&next.Spec.DrainRules[i].PodSelector)

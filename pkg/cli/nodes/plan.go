@@ -45,7 +45,7 @@ The text lists at most 20 nodes for each pool, -o json and yaml list all. The co
 MachineConfigs, and reads ControllerConfig "machine-config-controller" and MachineConfiguration "cluster". If a node would start or be drained, it also lists all pods and
 PodDisruptionBudgets. If several control-plane nodes would start, it reads Lease machine-config-controller: the node of the
 leading controller is the last one. It checks neither the API servers, as the controller does before a control-plane node starts,
-nor the metrics that a NodeRolloutPolicy names, but shows what the controller reports.
+nor the metrics and Jobs that a NodeRolloutPolicy names, but shows what the controller reports.
 
 If the MachineConfigs of a pool cannot be rendered, the controller reports the pool as degraded, and its nodes are still updated
 to the pool's current config. A pool without MachineConfigs is such a pool. Give the name of a pool to ignore the others.

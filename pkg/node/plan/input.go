@@ -89,7 +89,7 @@ func (p *Pool) refuseUnstageable(s pool.Staging) {
 }
 
 // State returns the pool's state that decides with its NodeRolloutPolicy, which is nil if it has none. isRendered reports whether the pool's
-// config is what its MachineConfigs result in. The caller sets Paused and Error.
+// config is what its MachineConfigs result in. The caller sets the other fields.
 func (p *Pool) State(mcp *mcfgv1.MachineConfigPool, nodes []*corev1.Node, isRendered bool, machines map[string]*mcfgv1.MachineConfigNode, rules *api.NodeRolloutPolicy) policy.Pool {
 	started, done := pool.Targeted(mcp, nodes)
 	return policy.Pool{

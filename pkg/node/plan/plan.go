@@ -42,7 +42,8 @@ type Pool struct {
 	// Refused are the candidates and held nodes that may not get the pool's config now, each with the reason as a sentence without subject and
 	// period.
 	Refused map[string]string
-	// Unstageable are those of the refused candidates that cannot stage the pool's config, each with the reason. They need an administrator.
+	// Unstageable are those of the refused candidates that cannot stage the pool's config, or that a failed Job holds, each with the reason. They need an
+	// administrator.
 	Unstageable map[string]string
 	// Limit is the number of candidates that may start now, and Limited the reason of the others, as a sentence without subject and period. An empty
 	// Limited means that only slots limit the number.

@@ -42,6 +42,8 @@ type Pool struct {
 	Degraded int
 	// Health is the health of the nodes that run the pool's config.
 	Health Health
+	// Jobs is the state of the Jobs for the pool's nodes.
+	Jobs Jobs
 }
 
 // Decision is what a policy allows.
@@ -76,11 +78,11 @@ func Decide(pools []Pool, now time.Time) []Decision {
 func decide(pools []Pool, p Pool, now time.Time) (d Decision) {
 	spec := p.Policy.Spec
 	d.PerZone = int(spec.MaxUnavailablePerZone)
-	failed := p.Failed + p.Health.Unhealthy
+	failed := p.Failed + p.Health.Unhealthy + p.Jobs.Failed
 	if b := spec.FailureBudget; b != nil && p.Nodes > 0 && failed >= max(scaled(b, p.Nodes), 1) {
 		d.Halted = fmt.Sprintf("%s failed, and the failure budget is %s", printable.Count(failed, "node"), b.String())
-		if p.Health.Unhealthy > 0 {
-			d.Halted += ": " + p.Health.Why
+		if why := p.halt(); why != "" {
+			d.Halted += ": " + why
 		}
 	}
 	windows, err := parse(p.Policy)
@@ -105,6 +107,8 @@ func decide(pools []Pool, p Pool, now time.Time) (d Decision) {
 		d.Refusal = fmt.Sprintf("waits, because NodeRolloutPolicy %s is invalid: %s", p.Name, d.Invalid)
 	case d.Halted != "":
 		d.Refusal = fmt.Sprintf("waits, because NodeRolloutPolicy %s halted the pool: %s", p.Name, d.Halted)
+	case p.Jobs.Refusal != "":
+		d.Refusal = p.Jobs.Refusal
 	case pending != nil:
 		d.Refusal = fmt.Sprintf("waits for MachineConfigPool %s, on which NodeRolloutPolicy %s depends: %s", pending.Name, p.Name, pending.delay())
 	case p.Health.Why != "":
@@ -192,6 +196,9 @@ func parse(p *api.NodeRolloutPolicy) ([]window, error) {
 		return nil, fmt.Errorf("spec.canary.soak is %s: use a duration such as 30m", c.Soak.Duration)
 	}
 	if _, err := drain.NewRules(p); err != nil {
+		return nil, err
+	}
+	if err := checkJobs(p); err != nil {
 		return nil, err
 	}
 	if b := spec.FailureBudget; b != nil && scaled(b, 100) < 1 {

@@ -42,7 +42,7 @@ type Candidates struct {
 }
 
 // Used returns the number of nodes that use a slot of the pool. A node that failed to apply the pool's config does, so a broken config stops
-// after maxUnavailable nodes.
+// after maxUnavailable nodes. A node that runs it does until the Job after its update has succeeded.
 func Used(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node) int {
 	used := 0
 	for _, n := range nodes {
@@ -54,7 +54,7 @@ func Used(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node) int {
 }
 
 func usesSlot(p *mcfgv1.MachineConfigPool, n *corev1.Node) bool {
-	return IsUnavailable(n) || hasFailed(p, n)
+	return IsUnavailable(n) || hasFailed(p, n) || AwaitsJob(n) && hasTarget(n, p.Spec.Configuration.Name)
 }
 
 // UsedByZone is like Used, for each zone. Nodes without a zone have the empty one.
@@ -121,9 +121,11 @@ func isRetrying(p *mcfgv1.MachineConfigPool, n *corev1.Node) bool {
 	return hasTarget(n, config) && n.Annotations[api.CurrentConfigAnnotation] != config && n.Annotations[api.NodeReasonAnnotation] != ""
 }
 
-// IsUpdated reports whether all of a pool's nodes run the pool's config.
+// IsUpdated reports whether all of a pool's nodes run the pool's config, and no Job must still succeed after that.
 func IsUpdated(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node) bool {
-	return !slices.ContainsFunc(nodes, func(n *corev1.Node) bool { return !IsDone(n) || !hasTarget(n, p.Spec.Configuration.Name) })
+	return !slices.ContainsFunc(nodes, func(n *corev1.Node) bool {
+		return !IsDone(n) || AwaitsJob(n) || !hasTarget(n, p.Spec.Configuration.Name)
+	})
 }
 
 // Select returns the candidates of a pool with at most maxUnavailable used slots.

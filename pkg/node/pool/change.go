@@ -18,14 +18,19 @@ type Change struct {
 	slotReleased string
 	// Taint is true if the node should have UpdateInProgressTaint, which keeps new pods away from nodes whose update is pending.
 	Taint bool
+	// Job is the config after whose update a Job must succeed: api.NodeJobAnnotation. Empty for none.
+	Job string
 }
 
 // Apply makes the change in n, a copy of the node.
 func (c Change) Apply(n *corev1.Node, config string) {
+	if n.Annotations == nil {
+		n.Annotations = map[string]string{}
+	}
+	if delete(n.Annotations, api.NodeJobAnnotation); c.Job != "" {
+		n.Annotations[api.NodeJobAnnotation] = c.Job
+	}
 	if c.Target {
-		if n.Annotations == nil {
-			n.Annotations = map[string]string{}
-		}
 		n.Annotations[api.DesiredConfigAnnotation] = config
 		delete(n.Annotations, api.DesiredImageAnnotation)
 	}
@@ -41,23 +46,25 @@ func (c Change) Apply(n *corev1.Node, config string) {
 	}
 }
 
-// Changes returns the writes that a pool's nodes need now, first those to targeted, the nodes that get the pool's config. A paused pool and one
-// without a config need none.
-func Changes(p *mcfgv1.MachineConfigPool, nodes, targeted []*corev1.Node) []Change {
-	if p.Spec.Paused || p.Spec.Configuration.Name == "" {
-		return nil
-	}
+// Changes returns the writes that a pool's nodes need now, first those to targeted, the nodes that get the pool's config. job returns Change.Job of a
+// node. The taints in a paused pool, and in one without a config, do not change.
+func Changes(p *mcfgv1.MachineConfigPool, nodes, targeted []*corev1.Node, job func(*corev1.Node) string) []Change {
 	var changes []Change
 	for _, n := range targeted {
-		changes = append(changes, Change{Node: n, Target: true})
+		changes = append(changes, Change{Node: n, Target: true, Job: job(n)})
 	}
+	isFixed := p.Spec.Paused || p.Spec.Configuration.Name == ""
 	for _, n := range nodes {
 		if slices.Contains(targeted, n) {
 			continue
 		}
-		taint := !hasTarget(n, p.Spec.Configuration.Name)
-		if taint != slices.ContainsFunc(n.Spec.Taints, isUpdateInProgress) {
-			changes = append(changes, Change{Node: n, Taint: taint})
+		isTainted := slices.ContainsFunc(n.Spec.Taints, isUpdateInProgress)
+		c := Change{Node: n, Taint: isTainted, Job: job(n)}
+		if !isFixed {
+			c.Taint = !hasTarget(n, p.Spec.Configuration.Name)
+		}
+		if c.Taint != isTainted || c.Job != n.Annotations[api.NodeJobAnnotation] {
+			changes = append(changes, c)
 		}
 	}
 	return changes
@@ -75,7 +82,7 @@ func Release(n *corev1.Node) (isChanged bool) {
 	if _, ours := n.Annotations[api.CordonAnnotation]; ours {
 		n.Spec.Unschedulable = false
 	}
-	for _, name := range []string{api.DesiredConfigAnnotation, api.DesiredImageAnnotation, api.CordonAnnotation, api.SlotReleasedAnnotation} {
+	for _, name := range []string{api.DesiredConfigAnnotation, api.DesiredImageAnnotation, api.CordonAnnotation, api.SlotReleasedAnnotation, api.NodeJobAnnotation} {
 		if _, has := n.Annotations[name]; has {
 			delete(n.Annotations, name)
 			isChanged = true

@@ -47,7 +47,7 @@ func TestChangesTargetAndTaintNodes(t *testing.T) {
 			}
 			var got []string
 			candidates := pool.Select(p, nodes, 1)
-			for _, c := range pool.Changes(p, nodes, slices.Concat(next(candidates), candidates.Retarget)) {
+			for _, c := range pool.Changes(p, nodes, slices.Concat(next(candidates), candidates.Retarget), func(*corev1.Node) string { return "" }) {
 				n := c.Node.DeepCopy()
 				c.Apply(n, "v1")
 				text := n.Name
@@ -73,15 +73,15 @@ func TestReleaseRemovesOnlyWhatTheStageHasWritten(t *testing.T) {
 		tainted     bool
 		want        string
 	}{
-		{"it keeps a cordon while the daemon may change the host", api.NodeWorking, true, true, "changed, cordoned, v1 1 earlier"},
-		{"it writes nothing while there is nothing to remove", api.NodeWorking, true, false, "cordoned, v1 1 earlier"},
+		{"it keeps a cordon while the daemon may change the host", api.NodeWorking, true, true, "changed, cordoned, v1 v1 1 earlier"},
+		{"it writes nothing while there is nothing to remove", api.NodeWorking, true, false, "cordoned, v1 v1 1 earlier"},
 		{"it lifts a cordon of ours that the daemon has left", api.NodeReleased, true, false, "changed"},
 		{"it keeps the cordon of an administrator", api.NodeReleased, false, false, "changed, cordoned"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := &corev1.Node{}
 			n.Annotations = map[string]string{
-				api.NodeStateAnnotation: tt.state, api.DesiredConfigAnnotation: "v1", api.SlotReleasedAnnotation: "earlier", "theirs": "kept",
+				api.NodeStateAnnotation: tt.state, api.DesiredConfigAnnotation: "v1", api.SlotReleasedAnnotation: "earlier", "theirs": "kept", api.NodeJobAnnotation: "v1",
 			}
 			n.Spec.Unschedulable = true
 			if tt.cordoned {
@@ -99,16 +99,45 @@ func TestReleaseRemovesOnlyWhatTheStageHasWritten(t *testing.T) {
 			if n.Spec.Unschedulable {
 				got = append(got, "cordoned")
 			}
-			left := strings.TrimSpace(strings.Join([]string{
-				n.Annotations[api.DesiredConfigAnnotation], n.Annotations[api.CordonAnnotation], n.Annotations[api.SlotReleasedAnnotation],
-			}, " "))
-			if left != "" {
-				got = append(got, left)
+			var left []string
+			for _, name := range []string{api.DesiredConfigAnnotation, api.NodeJobAnnotation, api.CordonAnnotation, api.SlotReleasedAnnotation} {
+				if value := n.Annotations[name]; value != "" {
+					left = append(left, value)
+				}
+			}
+			if len(left) > 0 {
+				got = append(got, strings.Join(left, " "))
 			}
 			assert.Equal(t, tt.want, strings.Join(got, ", "))
 			assert.Equal(t, []corev1.Taint{foreign}, n.Spec.Taints)
 			assert.Equal(t, "kept", n.Annotations["theirs"])
 			assert.False(t, pool.Release(n), "once")
 		})
+	}
+}
+
+// TestChangesRequireJobs has a node for each change of the Job after its update.
+func TestChangesRequireJobs(t *testing.T) {
+	jobs := map[string]string{"a": "v1", "b": "", "c": "v1", "d": ""}
+	for _, isPaused := range []bool{false, true} {
+		p := poolAt("v1")
+		p.Spec.Paused = isPaused
+		nodes := parseNodes(t, "a:v0→v0 b:v1→v1 c:v1→v1 d:v1→v1")
+		nodes[1].Annotations[api.NodeJobAnnotation], nodes[2].Annotations[api.NodeJobAnnotation] = "v1", "v1"
+		targeted := nodes[:1]
+		if isPaused {
+			targeted, nodes = nil, nodes[1:]
+		}
+		got := map[string]string{}
+		for _, c := range pool.Changes(p, nodes, targeted, func(n *corev1.Node) string { return jobs[n.Name] }) {
+			n := c.Node.DeepCopy()
+			c.Apply(n, "v1")
+			got[n.Name] = n.Annotations[api.DesiredConfigAnnotation] + " " + n.Annotations[api.NodeJobAnnotation]
+		}
+		want := map[string]string{"a": "v1 v1", "b": "v1 "}
+		if isPaused {
+			delete(want, "a")
+		}
+		assert.Equal(t, want, got, "paused: %v", isPaused)
 	}
 }

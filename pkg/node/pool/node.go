@@ -106,6 +106,9 @@ func isSettled(n *corev1.Node) bool {
 	return config != "" && config == n.Annotations[api.CurrentConfigAnnotation] && image == n.Annotations[api.CurrentImageAnnotation]
 }
 
+// AwaitsJob reports whether the node runs its desired config, and a Job must succeed after that.
+func AwaitsJob(n *corev1.Node) bool { return n.Annotations[api.NodeJobAnnotation] != "" && IsDone(n) }
+
 // IsDegraded reports whether the daemon cannot apply the desired config.
 func IsDegraded(n *corev1.Node) bool {
 	return api.IsNodeDegraded(n.Annotations[api.NodeStateAnnotation])

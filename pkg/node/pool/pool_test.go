@@ -379,3 +379,29 @@ func TestRestorationsUseFreeSlots(t *testing.T) {
 		})
 	}
 }
+
+// TestNodesWaitForTheJobAfterTheirUpdate has nodes that must run a Job after their update. Only the first one has its config and is done.
+func TestNodesWaitForTheJobAfterTheirUpdate(t *testing.T) {
+	p := poolAt("v1")
+	for _, tt := range []struct {
+		nodes                 string
+		awaits                bool
+		used, started, isDone int
+	}{
+		{"a:v1→v1", true, 1, 1, 0},
+		{"a:v1→v1/Degraded", false, 1, 1, 0},
+		{"a:v0→v0", true, 0, 0, 0}, // it has a slot of its own if the config of the pool changes
+		{"a:v0→v1", false, 1, 1, 0},
+	} {
+		nodes := parseNodes(t, tt.nodes)
+		nodes[0].Annotations[api.NodeJobAnnotation] = "v1"
+		assert.Equal(t, tt.awaits, pool.AwaitsJob(nodes[0]), tt.nodes)
+		assert.Equal(t, tt.used, pool.Used(p, nodes), tt.nodes)
+		started, done := pool.Targeted(p, nodes)
+		assert.Equal(t, []int{tt.started, tt.isDone}, []int{started, done}, tt.nodes)
+		assert.False(t, pool.IsUpdated(p, nodes), tt.nodes)
+	}
+	nodes := parseNodes(t, "a:v1→v1")
+	assert.True(t, pool.IsUpdated(p, nodes))
+	assert.Zero(t, pool.Used(p, nodes))
+}

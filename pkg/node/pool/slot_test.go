@@ -78,7 +78,7 @@ func TestNodesThatReleasedTheirSlotComeLast(t *testing.T) {
 	}
 	_, is := pool.SlotReleased(nodes[2])
 	assert.False(t, is)
-	assert.Empty(t, pool.Changes(p, nodes[:2], nil), "they have the taint")
+	assert.Empty(t, pool.Changes(p, nodes[:2], nil, noJob), "they have the taint")
 
 	candidates := pool.Select(p, nodes, 3)
 	assert.Equal(t, "c", namesOf(candidates.Start), "the others still have their cordons")
@@ -92,14 +92,14 @@ func TestNodesThatReleasedTheirSlotComeLast(t *testing.T) {
 	assert.Equal(t, "c b a", namesOf(candidates.Start))
 	assert.Equal(t, 3, candidates.Capacity)
 
-	for _, change := range pool.Changes(p, nodes, nodes[:1]) {
+	for _, change := range pool.Changes(p, nodes, nodes[:1], noJob) {
 		change.Apply(change.Node, "v1")
 	}
 	assert.Equal(t, "v1", nodes[0].Annotations[api.DesiredConfigAnnotation])
 	assert.NotContains(t, nodes[0].Annotations, api.SlotReleasedAnnotation)
 	assert.Contains(t, nodes[1].Annotations, api.SlotReleasedAnnotation)
 
-	for _, change := range pool.Changes(poolAt("v0"), nodes[1:2], nil) { // the pool returns to the config of the node
+	for _, change := range pool.Changes(poolAt("v0"), nodes[1:2], nil, noJob) { // the pool returns to the config of the node
 		change.Apply(change.Node, "v0")
 	}
 	assert.NotContains(t, nodes[1].Annotations, api.SlotReleasedAnnotation)
@@ -108,3 +108,6 @@ func TestNodesThatReleasedTheirSlotComeLast(t *testing.T) {
 	pool.ReleaseSlot(first, "", epoch).Apply(first, "v1")
 	assert.NotContains(t, first.Annotations, api.DesiredConfigAnnotation)
 }
+
+// noJob requires no Job after the update of a node.
+func noJob(*corev1.Node) string { return "" }

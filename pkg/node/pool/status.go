@@ -40,14 +40,14 @@ type StatusOptions struct {
 	Waiting string
 }
 
-// Targeted returns how many nodes run the pool's config, update to it or failed to, and how many of these run it and are ready.
+// Targeted returns how many nodes run the pool's config, update to it or failed to, and how many of these run it, are ready and wait for no Job.
 func Targeted(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node) (started, done int) {
 	for _, n := range nodes {
 		if !hasTarget(n, p.Spec.Configuration.Name) {
 			continue
 		}
 		started++
-		if IsDone(n) && IsReady(n) {
+		if IsDone(n) && IsReady(n) && !AwaitsJob(n) {
 			done++
 		}
 	}

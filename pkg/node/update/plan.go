@@ -55,7 +55,11 @@ type rollout struct {
 	specError string
 	// waiting explains why nodes wait although slots are free or they hold one; empty if none does.
 	waiting string
-	// isAsking reports whether the answer about the pool's health is not known yet. It is an event.
+	// jobs is the effect of the policy's Jobs on the nodes.
+	jobs plan.Jobs
+	// jobSources are the CronJobs of the policy by step.
+	jobSources map[policy.Step]policy.JobSource
+	// isAsking reports whether the answer about the pool's health, or the Jobs, are not known yet. They are events.
 	isAsking bool
 	// wait is the time after which the pool must be reconciled again; 0 if only a change of an object requires that.
 	wait time.Duration
@@ -72,6 +76,10 @@ func (r *pools) plan(ctx context.Context, rollouts []*rollout, members pool.Memb
 	inputs := make([]plan.Pool, len(rollouts))
 	for i, o := range rollouts {
 		inputs[i] = o.prepare(members, nodes, machines, r.options.Release, refusals[readerOf(o.pool)])
+	}
+	r.jobs.follow(ctx, rollouts)
+	for i, o := range rollouts {
+		r.runJobs(ctx, o, &inputs[i])
 	}
 	r.restrict(rollouts, inputs, machines)
 	r.checkMetrics(ctx, rollouts, inputs)
@@ -124,7 +132,7 @@ func (r *pools) plan(ctx context.Context, rollouts []*rollout, members pool.Memb
 		hasIdle = hasIdle || inputs[i].CanRelease() && len(released) < len(inputs[i].Blocked)
 	}
 	for i, p := range plans {
-		rollouts[i].targeted = append(rollouts[i].targeted, p.Start...)
+		r.start(ctx, rollouts[i], p.Start)
 		hasIdle = hasIdle || p.Idle > 0
 		rollouts[i].explain(inputs[i], p)
 	}
@@ -158,15 +166,15 @@ func (r *pools) leader(ctx context.Context) string {
 
 // explain sets waiting, unless the reason becomes known in a moment: two writes would follow each other.
 func (o *rollout) explain(input plan.Pool, p plan.Plan) {
-	o.waiting = explain(input, p)
+	o.waiting = explain(input, p, o.jobs.Waiting)
 	if o.isAsking {
 		o.waiting = pool.Message(o.pool, pool.NodesWaiting)
 	}
 }
 
-// explain returns a sentence about the first node that cannot stage the config, and one about the first that waits although slots are free or it
-// holds one, each with the number of the others; empty if there is none.
-func explain(input plan.Pool, p plan.Plan) string {
+// explain returns a sentence about the first node that cannot stage the config or is held by a failed Job, one about the first that waits for a Job, and one about
+// the first that waits although slots are free or it holds one, each with the number of the others; empty if there is none.
+func explain(input plan.Pool, p plan.Plan, jobs []plan.JobWait) string {
 	var sentences []string
 	add := func(name, why string, n int) {
 		sentences = append(sentences, printable.AndOthers(fmt.Sprintf("Node %s %s", name, why), n, "node"))
@@ -175,6 +183,9 @@ func explain(input plan.Pool, p plan.Plan) string {
 	if i := slices.IndexFunc(input.Candidates, isUnstageable); i >= 0 {
 		name := input.Candidates[i].Name
 		add(name, input.Unstageable[name], len(input.Unstageable))
+	}
+	if len(jobs) > 0 {
+		add(jobs[0].Node, jobs[0].Why, len(jobs))
 	}
 	waiting := slices.DeleteFunc(slices.Clone(p.Waiting), func(w plan.Wait) bool { return isUnstageable(w.Node) })
 	switch {

@@ -26,9 +26,9 @@ func TestExplainCountsNodesThatArePassedOver(t *testing.T) {
 	}
 	waits[0].Budget.Namespace, waits[0].Budget.Name = "shop", "web"
 
-	assert.Empty(t, explain(plan.Pool{}, plan.Plan{Waiting: waits}), "they wait for slots")
+	assert.Empty(t, explain(plan.Pool{}, plan.Plan{Waiting: waits}, nil), "they wait for slots")
 	assert.Equal(t, "Node n1 waits for PodDisruptionBudget shop/web: nodes that are being drained use up the disruptions that it allows"+
-		" (and 1 other node)", explain(plan.Pool{}, plan.Plan{Waiting: waits, Idle: 1}))
+		" (and 1 other node)", explain(plan.Pool{}, plan.Plan{Waiting: waits, Idle: 1}, nil))
 }
 
 // TestBudgetMayChangeDuringAPlan has the event of a budget that arrives after the budgets are read.
@@ -144,4 +144,13 @@ func TestSlotIsReleasedAfterItsTime(t *testing.T) {
 	require.Len(t, events.Events, 1)
 	assert.Equal(t, "Warning SlotReleased Released the slot of the node by spec.blockedDrain.releaseSlotAfter (120m) of NodeRolloutPolicy worker: "+
 		"Pod shop/web stays", <-events.Events)
+}
+
+func TestWaitsForJobsAreExplained(t *testing.T) {
+	n := func(name string) *corev1.Node { return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}} }
+	held := plan.Pool{Candidates: []*corev1.Node{n("a")}, Unstageable: map[string]string{"a": "is held"}}
+	jobs := []plan.JobWait{{Node: "b", Why: "waits for Job x"}, {Node: "c", Why: "waits for Job y"}}
+	idle := plan.Plan{Idle: 1, Waiting: []plan.Wait{{Node: n("d"), Cause: plan.Leader}}}
+	assert.Equal(t, "Node a is held; Node b waits for Job x (and 1 other node); Node d waits for the other nodes of its pool: it runs the leading controller, which has to move once",
+		explain(held, idle, jobs))
 }

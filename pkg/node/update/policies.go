@@ -35,6 +35,8 @@ func (r *pools) restrict(rollouts []*rollout, inputs []plan.Pool, machines map[s
 		states[i].Paused, states[i].Error = o.pool.Spec.Paused, cmp.Or(o.specError, o.renderError)
 		o.health = r.checks.of(o.pool, o.nodes, o.policy, next)
 		states[i].Health = o.health
+		states[i].Jobs = o.jobs.State
+		states[i].Started += o.jobs.Running
 	}
 	r.checks = next
 	r.checksHealth.Store(len(next) > 0)
@@ -78,8 +80,9 @@ func (r *pools) reportPolicies(ctx context.Context, rollouts []*rollout, policie
 		}
 		halted := metav1.Condition{Type: api.PolicyHalted, Status: metav1.ConditionFalse, Reason: api.ReasonPoolNotFound}
 		next := p.DeepCopy()
-		next.Status.UnhealthyNodes = 0
+		next.Status.UnhealthyNodes, next.Status.FailedJobs = 0, 0
 		meta.RemoveStatusCondition(&next.Status.Conditions, api.PolicyNodesHealthy)
+		meta.RemoveStatusCondition(&next.Status.Conditions, api.PolicyJobsFailed)
 		failures = append(failures, r.writePolicy(ctx, p, next, p.Status.RecentDurations, accepted, halted))
 	}
 	return errors.Join(failures...)
@@ -102,6 +105,9 @@ func (r *pools) reportPolicy(ctx context.Context, o *rollout) error {
 		next.Status.NodeDuration = &metav1.Duration{Duration: measured}
 	}
 	conditions := append([]metav1.Condition{accepted, halted}, o.health.Report(next)...)
+	if !o.jobs.IsUnknown {
+		conditions = append(conditions, o.jobs.State.Report(next)...)
+	}
 	return r.writePolicy(ctx, p, next, r.durations.seconds(p.Name), conditions...)
 }
 

@@ -60,6 +60,7 @@ type pools struct {
 	hasIdle atomic.Bool
 
 	queries *queries
+	jobs    *jobs
 	checks  checks
 	// checksHealth reports whether a policy checks the health of nodes.
 	checksHealth atomic.Bool
@@ -86,6 +87,7 @@ func newPools(c client.Client, guard *controlplane.Guard, clk clock.PassiveClock
 		access:  newAccess(c),
 		sources: map[string]*sources{},
 		queries: newQueries(o.Metrics, clk),
+		jobs:    newJobs(o.Pod.Namespace),
 	}
 }
 
@@ -421,7 +423,7 @@ func (r *pools) assign(ctx context.Context, o *rollout, members pool.Membership)
 	nodes := slices.Clone(o.nodes)
 	target := p.Spec.Configuration.Name
 	var targeted []string
-	for _, change := range append(pool.Changes(p, nodes, o.targeted), o.released...) {
+	for _, change := range append(pool.Changes(p, nodes, o.targeted, o.awaitedJob), o.released...) {
 		next := change.Node.DeepCopy()
 		change.Apply(next, target)
 		// Without the lock, the patch would overwrite taints that another client has just added.

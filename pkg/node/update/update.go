@@ -66,6 +66,10 @@ func (r *pools) add(ctx context.Context, mgr manager.Manager, caughtUp *watch.Ca
 	if err != nil {
 		return err
 	}
+	jobs, err := r.jobs.events(mgr)
+	if err != nil {
+		return err
+	}
 	all := cluster.OneRequest() // a node can move between pools
 	return builder.ControllerManagedBy(mgr).Named("node-pools").
 		Watches(&mcfgv1.MachineConfigPool{}, all).
@@ -79,6 +83,7 @@ func (r *pools) add(ctx context.Context, mgr manager.Manager, caughtUp *watch.Ca
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.waitEnds)).
 		WatchesRawSource(roles).
 		WatchesRawSource(r.queries.events()).
+		WatchesRawSource(jobs).
 		Complete(caughtUp.Delay(r))
 }
 

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/config"
@@ -44,8 +45,10 @@ type PoolPlan struct {
 	// Error explains why nodes get no new config: the MachineConfigs cannot be rendered, or a field of the pool is invalid. A running update
 	// continues.
 	Error string `json:"error,omitempty"`
+	// Jobs are sentences about the Jobs that the pool's policy requires for each node, and about one that failed for the pool's config.
+	Jobs []string `json:"jobs"`
 	// Reported says why the controller has not started a node that starts by this plan; empty if nothing is reported. The API servers may be the reason
-	// for a control-plane node, and metrics for a pool whose policy has a query: the plan checks neither.
+	// for a control-plane node, and metrics and Jobs for a pool whose policy has them: the plan checks none of these.
 	Reported string `json:"reported,omitempty"`
 	// Total is the number of the pool's nodes, and Done the number of those that run the target.
 	Total          int `json:"total"`
@@ -53,7 +56,7 @@ type PoolPlan struct {
 	MaxUnavailable int `json:"maxUnavailable"`
 	// Transitions are the changes from the configs that nodes run to the target.
 	Transitions []Transition `json:"transitions"`
-	// Nodes are the nodes that do not run the target: first those whose update is in progress, then those that start now, in order, then those
+	// Nodes are the nodes that do not run the target, or that wait for the Job after their update: first those whose update is in progress, then those that start now, in order, then those
 	// that wait, in the order of zone and age.
 	Nodes []PlannedNode `json:"nodes"`
 
@@ -141,9 +144,9 @@ type draft struct {
 	nodes []*corev1.Node
 	// input has what the planner needs.
 	input plan.Pool
-	// hasQuery reports whether the pool's policy has a query of metrics.
-	hasQuery bool
-	shown    bool
+	// hasChecks reports whether the pool's policy has a query of metrics, or Jobs before the updates.
+	hasChecks bool
+	shown     bool
 }
 
 // NewDraft renders the MachineConfigs of all pools and finds the nodes that need the result. Only limits the plan to one pool. The error is a
@@ -186,12 +189,14 @@ func (d *Draft) restrict(policies map[string]*api.NodeRolloutPolicy) {
 		states[i] = p.input.State(p.pool, p.nodes, p.err == nil, d.cluster.Machines, policies[p.Name])
 		states[i].Paused, states[i].Error = p.Paused, p.Error
 		states[i].Health = policy.ReportedHealth(policies[p.Name], p.Target != p.Config)
+		states[i].Jobs = policy.ReportedJobs(policies[p.Name], p.Target != p.Config)
 	}
 	for i, decision := range policy.Decide(states, d.plan.At) {
 		p := d.drafts[i]
 		p.input.Restrict(decision)
 		rules := states[i].Policy
-		p.hasQuery = rules != nil && rules.Spec.Health.PoolUnhealthyIf != ""
+		p.hasChecks = rules != nil && (rules.Spec.Health.PoolUnhealthyIf != "" || rules.Spec.Jobs.Before != nil)
+		p.addJobs(rules, states[i].Jobs.Why)
 		drains, err := drain.NewRules(rules)
 		if err != nil {
 			continue // no node starts by an invalid policy
@@ -199,6 +204,19 @@ func (d *Draft) restrict(policies map[string]*api.NodeRolloutPolicy) {
 		for _, n := range p.nodes {
 			d.rules[n.Name] = drains
 		}
+	}
+}
+
+// addJobs adds the sentences about the Jobs of a policy, which is nil if the pool has none. failure is one about a failed Job, or empty.
+func (d *draft) addJobs(rules *api.NodeRolloutPolicy, failure string) {
+	for _, step := range policy.Steps() {
+		if job := policy.JobOf(rules, step); job != nil {
+			d.Jobs = append(d.Jobs, fmt.Sprintf("%s the update of each node, a Job of CronJob %s/%s must succeed within %s",
+				step, job.Namespace, job.Name, duration.HumanDuration(job.Deadline.Duration)))
+		}
+	}
+	if failure != "" {
+		d.Jobs = append(d.Jobs, "A Job failed: "+failure)
 	}
 }
 
@@ -269,7 +287,7 @@ func (r *renderer) draft(p *mcfgv1.MachineConfigPool, m pool.Membership, all []*
 		pool: p.DeepCopy(), nodes: nodes, shown: shown,
 		PoolPlan: &PoolPlan{
 			Name: p.Name, Paused: p.Spec.Paused, Config: p.Spec.Configuration.Name, Total: len(nodes),
-			Sources: []string{}, Transitions: []Transition{}, Nodes: []PlannedNode{},
+			Sources: []string{}, Jobs: []string{}, Transitions: []Transition{}, Nodes: []PlannedNode{},
 		},
 	}
 	if shown {
@@ -436,7 +454,7 @@ func (d *Draft) Plan(w Workload) *Plan {
 	guard := func(n *corev1.Node) string { return plan.EtcdRefusal(n, d.cluster.Nodes, etcd, w.Budgets) }
 	for i, result := range plan.Guarded(inputs, planner, guard) {
 		if p := d.drafts[i]; p.shown {
-			if (p.input.UpdatesControlPlane || p.hasQuery) && len(result.Start) > 0 {
+			if (p.input.UpdatesControlPlane || p.hasChecks) && len(result.Start) > 0 {
 				p.Reported = pool.Message(p.pool, pool.NodesWaiting)
 			}
 			p.addNodes(result)
@@ -445,10 +463,15 @@ func (d *Draft) Plan(w Workload) *Plan {
 					p.Nodes[n].addPods(byNode[p.Nodes[n].Name], d.rules[p.Nodes[n].Name], index)
 				}
 			}
+		}
+	}
+	byName := slices.Clone(d.drafts)
+	slices.SortFunc(byName, func(a, b *draft) int { return strings.Compare(a.Name, b.Name) })
+	for _, p := range byName {
+		if p.shown {
 			d.plan.Pools = append(d.plan.Pools, *p.PoolPlan)
 		}
 	}
-	slices.SortFunc(d.plan.Pools, func(a, b PoolPlan) int { return strings.Compare(a.Name, b.Name) })
 	return d.plan
 }
 
@@ -471,6 +494,8 @@ func (d *draft) addNodes(result plan.Plan) {
 			add(n, Running, "failed: "+n.Annotations[api.NodeReasonAnnotation])
 		case isTarget && !pool.IsDone(n):
 			add(n, Running, "")
+		case isTarget && pool.AwaitsJob(n):
+			add(n, Running, awaitsJob)
 		case !isTarget && pool.HoldsSlot(n) && !slices.Contains(d.input.Retarget, n):
 			add(n, Running, d.input.Refused[n.Name])
 		case !isTarget && !pool.HoldsSlot(n) && !pool.IsReady(n):

@@ -316,7 +316,41 @@ func TestPlanShowsWhatTheControllerReportsOfMetrics(t *testing.T) {
 	assert.Equal(t, why, got.Pools[0].Reported)
 	var out bytes.Buffer
 	require.NoError(t, got.Text(&out))
-	assert.Contains(t, out.String(), "also checks the API servers and metrics before nodes start. It reports: "+why+"\n")
+	assert.Contains(t, out.String(), "also checks the API servers, metrics and Jobs before nodes start. It reports: "+why+"\n")
+}
+
+// TestPlanShowsJobs has a policy with Jobs. The plan knows of them what the controller reports.
+func TestPlanShowsJobs(t *testing.T) {
+	p := newPlanned(t, 1)
+	p.add("a")
+	p.Added = []*mcfgv1.MachineConfig{newConfig(t, "99-worker", "worker", "/etc/app.conf", "two")}
+	const why = "Node a waits for Job jobs/check-before-1"
+	p.Pools[0].Status.Conditions = []mcfgv1.MachineConfigPoolCondition{{Type: pool.NodesWaiting, Status: corev1.ConditionTrue, Message: why}}
+	policy := &api.NodeRolloutPolicy{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}
+	p.RolloutPolicies = map[string]*api.NodeRolloutPolicy{"worker": policy}
+	policy.Spec.Jobs.After = &api.NodeJob{Namespace: "jobs", Name: "report", Deadline: metav1.Duration{Duration: time.Hour}}
+	assert.Empty(t, p.plan().Pools[0].Reported, "a Job after the update does not delay it")
+	policy.Spec.Jobs.Before = &api.NodeJob{Namespace: "jobs", Name: "check", Deadline: metav1.Duration{Duration: 10 * time.Minute}}
+	got := p.plan()
+	assert.Equal(t, []string{"Start a"}, turns(got))
+	var out bytes.Buffer
+	require.NoError(t, got.Text(&out))
+	assert.Contains(t, out.String(), "\n  Before the update of each node, a Job of CronJob jobs/check must succeed within 10m.\n"+
+		"  After the update of each node, a Job of CronJob jobs/report must succeed within 60m.\n")
+	assert.Contains(t, out.String(), "It reports: "+why+"\n")
+
+	const refusal = "waits for CronJob jobs/check, which does not exist: create it"
+	policy.Status.Conditions = []metav1.Condition{{Type: api.PolicyJobsFailed, Status: metav1.ConditionUnknown, Message: "Each node " + refusal}}
+	assert.Equal(t, []string{"Wait a " + refusal}, turns(p.plan()))
+
+	// After its update, the node still waits.
+	p.Added = nil
+	policy.Status.Conditions[0].Status, policy.Status.Conditions[0].Message = metav1.ConditionTrue, "node b is held"
+	assert.Equal(t, "A Job failed: node b is held", p.plan().Pools[0].Jobs[2])
+	n := p.Nodes[0]
+	n.Annotations[api.CurrentConfigAnnotation], n.Annotations[api.DesiredConfigAnnotation] = got.Pools[0].Config, got.Pools[0].Config
+	n.Annotations[api.NodeJobAnnotation] = got.Pools[0].Config
+	assert.Equal(t, []string{"Running a waits for the Job after its update"}, turns(p.plan()))
 }
 
 func TestPlanShowsBudgetsAndLosses(t *testing.T) {

@@ -50,11 +50,14 @@ func (p *PoolPlan) text(out io.Writer) {
 	} else {
 		line(out, "  From MachineConfigs: %s", printable.List(p.Sources, mostNames))
 	}
+	for _, job := range p.Jobs {
+		line(out, "  %s.", job)
+	}
 	if p.Paused {
 		line(out, "  The pool is paused: no node starts before 'cvo nodes resume %s'.", p.Name)
 	}
 	if p.Reported != "" {
-		line(out, "  The controller also checks the API servers and metrics before nodes start. It reports: %s", oneLine(p.Reported, errorText))
+		line(out, "  The controller also checks the API servers, metrics and Jobs before nodes start. It reports: %s", oneLine(p.Reported, errorText))
 	}
 	for _, t := range p.Transitions {
 		line(out, "  Nodes with config %s need %s: %s", shortConfig(t.From), t.needs(),

@@ -214,10 +214,14 @@ func newPool(p *mcfgv1.MachineConfigPool, members pool.Membership, machines map[
 		node := newNode(p, n)
 		switch node.Phase {
 		case Done:
-			if pool.IsReady(n) {
+			switch {
+			case !pool.IsReady(n):
+				node.Why = unreadiness(n)
+			case pool.AwaitsJob(n):
+				node.Why = awaitsJob
+			default:
 				continue
 			}
-			node.Why = unreadiness(n)
 		case Waiting:
 			_, failure := pool.IsStaged(machines[n.Name], result.Config)
 			node.Why = result.waits(n, used, failure, delay)
@@ -323,6 +327,9 @@ func (p *Pool) waits(n *corev1.Node, used int, failure, delay string) string {
 	}
 	return ""
 }
+
+// awaitsJob explains why a node that is done keeps its slot.
+const awaitsJob = "waits for the Job after its update"
 
 // unreadiness explains why a node is not ready.
 func unreadiness(n *corev1.Node) string {
