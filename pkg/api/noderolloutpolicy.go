@@ -16,16 +16,6 @@ var NodeRolloutPolicyVersion = schema.GroupVersion{Group: "cvo.cluster-version.g
 // NodeRolloutPolicyKind is the kind of a NodeRolloutPolicy.
 const NodeRolloutPolicyKind = "NodeRolloutPolicy"
 
-// NodeHoldAnnotation on a Node keeps it at its config. Its value is the reason. An administrator writes it.
-const NodeHoldAnnotation = "cvo.cluster-version.github.io/hold"
-
-// NodeRetryAnnotation on a Node requests that its daemon tries a config again that failed, even if the guard has undone it. Its value is the name of the
-// config, a space and a text that differs from that of the last request. An administrator writes it, and the daemon follows each value once.
-const NodeRetryAnnotation = "cvo.cluster-version.github.io/retry"
-
-// RestoreAnnotation on a MachineConfigNode is "true" if the policy of its pool has restoreContent. The controller writes it for the daemon.
-const RestoreAnnotation = "cvo.cluster-version.github.io/restore-content"
-
 // Conditions of a NodeRolloutPolicy, and their reasons.
 const (
 	// PolicyAccepted reports whether the policy can be applied. If it is False, no node of the pool starts.

@@ -204,7 +204,7 @@ func (r *drains) show(ctx context.Context, n *corev1.Node, blocker string) (afte
 	r.written.Add(next)
 	if blocker != "" {
 		logr.FromContextOrDiscard(ctx).Info("drain blocked", "node", n.Name, "reason", blocker)
-		r.recorder.Event(n, corev1.EventTypeWarning, "DrainBlocked", blocker)
+		r.recorder.Event(n, corev1.EventTypeWarning, api.EventDrainBlocked, blocker)
 	}
 	return after, nil
 }

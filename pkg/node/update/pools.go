@@ -348,7 +348,7 @@ func (r *pools) store(ctx context.Context, p *mcfgv1.MachineConfigPool, rendered
 			return "", fmt.Errorf("creating MachineConfig %s: %w", rendered.Name, err)
 		}
 		logr.FromContextOrDiscard(ctx).Info("MachineConfig rendered", "pool", p.Name, "config", rendered.Name)
-		r.recorder.Eventf(p, corev1.EventTypeNormal, "RenderedConfigGenerated", "Generated %s for release %s", rendered.Name, r.options.Release)
+		r.recorder.Eventf(p, corev1.EventTypeNormal, api.EventRenderedConfigGenerated, "Generated %s for release %s", rendered.Name, r.options.Release)
 		return rendered.ResourceVersion, nil
 	}
 	if equality.Semantic.DeepEqual(existing.Annotations, rendered.Annotations) {
@@ -445,9 +445,9 @@ func (r *pools) assign(ctx context.Context, o *rollout, members pool.Membership)
 	switch len(targeted) {
 	case 0:
 	case 1:
-		r.recorder.Eventf(p, corev1.EventTypeNormal, "SetDesiredConfig", "Targeted node %s to MachineConfig %s", targeted[0], target)
+		r.recorder.Eventf(p, corev1.EventTypeNormal, api.EventSetDesiredConfig, "Targeted node %s to MachineConfig %s", targeted[0], target)
 	default:
-		r.recorder.Eventf(p, corev1.EventTypeNormal, "SetDesiredConfig", "Set target for %d nodes to MachineConfig %s", len(targeted), target)
+		r.recorder.Eventf(p, corev1.EventTypeNormal, api.EventSetDesiredConfig, "Set target for %d nodes to MachineConfig %s", len(targeted), target)
 	}
 	return nodes, nil
 }
