@@ -64,6 +64,36 @@ func TestWalkPageNamesFunctions(t *testing.T) {
 	}
 }
 
+// maxWords is the maximum length of a page that people write.
+const maxWords = 900
+
+func TestPagesAreShort(t *testing.T) {
+	t.Parallel()
+	pages := pagesIn(t, "docs/user")
+	for _, name := range []string{"README.md", "CONTRIBUTING.md"} {
+		text, err := os.ReadFile(filepath.Join(root, name))
+		require.NoError(t, err)
+		pages = append(pages, page{name: name, text: string(text)})
+	}
+	for _, page := range pages {
+		assert.LessOrEqual(t, len(strings.Fields(page.text)), maxWords, "words of %s", page.name)
+	}
+}
+
+// TestUserPagesBeginWithTheirPurpose checks that each page for users begins with its purpose, and shows a command before its first section.
+func TestUserPagesBeginWithTheirPurpose(t *testing.T) {
+	t.Parallel()
+	purpose, shown := regexp.MustCompile("^This page (explains|lists) "), regexp.MustCompile(`(?m)^\$ \w`)
+	for _, page := range pagesIn(t, "docs/user") {
+		if strings.HasPrefix(page.name, "node") {
+			continue // their beginnings are not written yet
+		}
+		intro, _, _ := strings.Cut(page.text, "\n## ")
+		assert.Regexp(t, purpose, paragraphs(intro)[0], page.name)
+		assert.Regexp(t, shown, intro, "%s shows no command before its first section", page.name)
+	}
+}
+
 // exported lists the exported functions of a package, with methods as Type.Method.
 func exported(t *testing.T, dir string) map[string]bool {
 	t.Helper()
