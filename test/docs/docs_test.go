@@ -94,6 +94,34 @@ func TestUserPagesBeginWithTheirPurpose(t *testing.T) {
 	}
 }
 
+// TestPackagesForOtherProgramsHaveAnExample checks that docs/architecture.md lists the packages with an example function, and no others.
+func TestPackagesForOtherProgramsHaveAnExample(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join(root, "docs/architecture.md"))
+	require.NoError(t, err)
+	_, section, _ := strings.Cut(string(page), "\n### Packages for other programs\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	listed, shown := map[string]bool{}, map[string]bool{}
+	for _, name := range codeSpan.FindAllStringSubmatch(section, -1) {
+		listed[name[1]] = true
+	}
+	example := regexp.MustCompile(`(?m)^func Example`)
+	err = filepath.WalkDir(filepath.Join(root, "pkg"), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		source, err := os.ReadFile(path)
+		if err == nil && example.Match(source) {
+			folder, err := filepath.Rel(filepath.Join(root, "pkg"), filepath.Dir(path))
+			shown[filepath.ToSlash(folder)] = true
+			return err
+		}
+		return err
+	})
+	require.NoError(t, err)
+	assert.Equal(t, shown, listed)
+}
+
 // exported lists the exported functions of a package, with methods as Type.Method.
 func exported(t *testing.T, dir string) map[string]bool {
 	t.Helper()
