@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fails if the tree depends on one developer's machine: an absolute path into a home or working directory, a host of a
 # private network, or a module proxy other than the public one. Other clones of this repository do not have them. It also
-# fails if a declared Go name does not describe its value or action.
+# fails if a comment or a page has a word that hides who acts, or if a declared Go name does not describe its value or action.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 git ls-files --error-unmatch Makefile >/dev/null # outside of a clone there would be no files to check
@@ -40,13 +40,24 @@ if [ -n "$lookups" ]; then
   bad=1
 fi
 
+# words that hide who acts: "reports" instead of "tells", "an administrator" instead of "somebody"
+words='tell|tells|told|whoever|nobody|somebody|anew'
+texts=$({
+  search -i -e "(^|[^:])//.*\\b($words)\\b" -- '*.go'
+  search -i -e "\\b($words)\\b" -- '*.md' ':!docs/reference'
+} | grep -vF 'user nobody' || [ $? -eq 1 ]) # the Unix account
+if [ -n "$texts" ]; then
+  printf 'rewrite these: name who acts:\n%s\n' "$texts" >&2
+  bad=1
+fi
+
 # names that do not describe their value or action
-folders=(pkg internal cmd charts manifests test hack examples)
-words='tell|tells|told|hear|hears|heard|farewell|passing|sending|whom|whoever|nobody|somebody|anew|spot|post'
+folders=(pkg internal cmd charts manifests docs test hack examples)
+words="$words|hear|hears|heard|farewell|passing|sending|whom|spot|post|word|way|take|Passer"
 names=$(search \
   -e "^func (\([^)]*\) )?($words)[[({]" -e "^(type|var|const) ($words) " -e "(^|[^A-Za-z0-9_.\"])($words)(, [A-Za-z0-9_]+)* :=" \
   -e "^[[:space:]]+($words) +([*[]|map|func|string|int|bool|time\\.|error)" -- "${folders[@]/%/*.go}" |
-  { grep -vE '^[^:]+:[0-9]+:[[:space:]]*//' || [ $? -eq 1 ]; })
+  { grep -vE '^[^:]+:[0-9]+:[[:space:]]*//|[^A-Za-z0-9_]word := range ' || [ $? -eq 1 ]; }) # a loop over words
 if [ -n "$names" ]; then
   printf 'rename these: the names do not describe their value or action:\n%s\n' "$names" >&2
   bad=1

@@ -28,41 +28,74 @@ type constant struct{ name, value, doc string }
 func read(folder string, words ...string) ([]section, error) {
 	var found []section
 	var errs []error
-	err := sources(folder, func(file *ast.File) {
-		for _, declaration := range file.Decls {
-			group, ok := declaration.(*ast.GenDecl)
-			if !ok || group.Tok != token.CONST || !slices.ContainsFunc(words, func(word string) bool { return strings.HasPrefix(group.Doc.Text(), word) }) {
-				continue
-			}
-			title, intro, _ := strings.Cut(join(group.Doc.Text()), ". ")
-			s := section{title: strings.TrimSuffix(title, "."), intro: intro}
-			for _, spec := range group.Specs {
-				c, err := constantOf(spec.(*ast.ValueSpec))
-				s.constants, errs = append(s.constants, c), append(errs, err)
-			}
-			found = append(found, s)
+	groups, values, err := declared(folder)
+	for _, group := range groups {
+		if !slices.ContainsFunc(words, func(word string) bool { return strings.HasPrefix(group.Doc.Text(), word) }) {
+			continue
 		}
-	})
+		title, intro, _ := strings.Cut(join(group.Doc.Text()), ". ")
+		s := section{title: strings.TrimSuffix(title, "."), intro: intro}
+		for _, spec := range group.Specs {
+			c, err := constantOf(spec.(*ast.ValueSpec), values)
+			s.constants, errs = append(s.constants, c), append(errs, err)
+		}
+		found = append(found, s)
+	}
 	if len(found) == 0 {
 		errs = append(errs, fmt.Errorf("%s has no constants with a comment that begins with %q", folder, words))
 	}
 	return found, errors.Join(append(errs, err)...)
 }
 
-func constantOf(spec *ast.ValueSpec) (constant, error) {
+// declared returns the groups of constants below a folder, and the expressions of their values by name.
+func declared(folder string) (groups []*ast.GenDecl, values map[string]ast.Expr, err error) {
+	values = map[string]ast.Expr{}
+	err = sources(folder, func(file *ast.File) {
+		for _, declaration := range file.Decls {
+			group, ok := declaration.(*ast.GenDecl)
+			if !ok || group.Tok != token.CONST {
+				continue
+			}
+			groups = append(groups, group)
+			for _, spec := range group.Specs {
+				if spec := spec.(*ast.ValueSpec); len(spec.Values) == 1 {
+					values[spec.Names[0].Name] = spec.Values[0]
+				}
+			}
+		}
+	})
+	return groups, values, err
+}
+
+func constantOf(spec *ast.ValueSpec, values map[string]ast.Expr) (constant, error) {
 	c := constant{name: spec.Names[0].Name, doc: join(spec.Doc.Text())}
-	literal, ok := spec.Values[0].(*ast.BasicLit)
-	if !ok || len(spec.Names) > 1 {
-		return c, fmt.Errorf("%s is no single literal", c.name)
+	var ok bool
+	if c.value, ok = valueOf(spec.Values[0], values); !ok || len(spec.Names) > 1 {
+		return c, fmt.Errorf("%s is no single literal, nor a sum of constants of its folder", c.name)
 	}
 	if c.doc == "" {
 		return c, fmt.Errorf("%s has no comment", c.name)
 	}
-	c.value = literal.Value
-	if literal.Kind == token.STRING {
-		c.value, _ = strconv.Unquote(literal.Value) // the parser has accepted it
-	}
 	return c, nil
+}
+
+// valueOf returns the value of an expression of literals and of constants with these values.
+func valueOf(expr ast.Expr, values map[string]ast.Expr) (string, bool) {
+	switch expr := expr.(type) {
+	case *ast.BasicLit:
+		if expr.Kind != token.STRING {
+			return expr.Value, true
+		}
+		text, err := strconv.Unquote(expr.Value)
+		return text, err == nil
+	case *ast.Ident:
+		return valueOf(values[expr.Name], values)
+	case *ast.BinaryExpr:
+		left, isConstant := valueOf(expr.X, values)
+		right, both := valueOf(expr.Y, values)
+		return left + right, isConstant && both
+	}
+	return "", false
 }
 
 func join(text string) string { return strings.Join(strings.Fields(text), " ") }

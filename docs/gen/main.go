@@ -33,7 +33,7 @@ var pages = []page{
 		"The conditions that every ClusterVersion has, with their status, are in [Status](../user/status.md#conditions).", conditions,
 	},
 	{
-		"events.md", "Events", "each event of the operator with its type", "the constants in pkg/api and the calls of pkg/clusterversion/event",
+		"events.md", "Events", "each event of the operator and the node stage with its type", "the constants in pkg/api and their uses",
 		"", events,
 	},
 	{
@@ -41,7 +41,7 @@ var pages = []page{
 		"[Metrics, alerts and events](../user/metrics.md) explains how to collect them.", metrics,
 	},
 	{
-		"annotations.md", "Annotations and labels", "those that the operator reads or writes", "the constants in pkg/api",
+		"annotations.md", "Annotations and labels", "those that the operator and the node stage read or write", "the constants in pkg/api",
 		"", annotations,
 	},
 	{

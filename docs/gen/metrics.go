@@ -13,6 +13,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/engine/rollout"
 	"github.com/cluster-version/cvo/pkg/kube/fence"
+	nodemetrics "github.com/cluster-version/cvo/pkg/node/metrics"
 	"github.com/cluster-version/cvo/pkg/operator/clustermetrics"
 )
 
@@ -51,20 +52,35 @@ func (r registered) add(kind string, describe func(chan<- *prometheus.Desc)) {
 // description matches the text of a prometheus.Desc, which has no methods for its parts.
 var description = regexp.MustCompile(`fqName: "(\w+)", help: ("(?:[^"\\]|\\.)*"), .*variableLabels: \{([\w,]*)\}`)
 
-// metrics lists the operator's metrics.
+// metrics lists the metrics of the operator and of the node stage.
 func metrics() (string, error) {
-	r := registered{types: map[*prometheus.Desc]string{}}
+	operator, node := registered{types: map[*prometheus.Desc]string{}}, registered{types: map[*prometheus.Desc]string{}}
 	for _, d := range clustermetrics.Descriptions() {
-		r.types[d] = "gauge" // as each scrape creates them
+		operator.types[d] = "gauge" // as each scrape creates them
 	}
-	_, err := clustermetrics.New(r)
-	_, errRollout := rollout.NewMetrics(r)
-	err = errors.Join(err, errRollout, new(fence.Fence).Register(r, "operator"))
+	_, err := clustermetrics.New(operator)
+	_, errRollout := rollout.NewMetrics(operator)
+	err = errors.Join(err, errRollout, new(fence.Fence).Register(operator, "operator"))
+	for _, d := range nodemetrics.Descriptions() {
+		node.types[d] = "gauge"
+	}
+	err = errors.Join(err, node.Register(nodemetrics.NewPhases()), new(fence.Fence).Register(node, "node_controller"))
+	shared, own, errOperator := operator.tables()
+	nodeShared, nodeOwn, errNode := node.tables()
+	return "## Metrics with the names of OpenShift's operator\n\n" + shared + "\n## Further metrics of the operator\n\n" + own +
+			"\n## Metrics of the node stage with the names of OpenShift's\n\n" + nodeShared + "\n## Further metrics of the node stage\n\n" + nodeOwn,
+		errors.Join(err, errOperator, errNode)
+}
+
+// tables returns a table of the metrics with OpenShift's names, and one of our own.
+func (r registered) tables() (shared, own string, err error) {
+	const head = "| metric | type | labels | help |\n|---|---|---|---|\n"
+	shared, own = head, head
 	rows := map[string]string{}
 	for d, kind := range r.types {
 		parts := description.FindStringSubmatch(d.String())
 		if parts == nil {
-			return "", fmt.Errorf("cannot read the description %s", d)
+			return "", "", fmt.Errorf("cannot read the description %s", d)
 		}
 		help, _ := strconv.Unquote(parts[2]) // prometheus has quoted it
 		labels := ""
@@ -73,7 +89,6 @@ func metrics() (string, error) {
 		}
 		rows[parts[1]] = fmt.Sprintf("| `%s` | %s | %s | %s |\n", parts[1], kind, labels, cell(help))
 	}
-	own, shared := "", ""
 	for _, name := range slices.Sorted(maps.Keys(rows)) {
 		if strings.HasPrefix(name, "cvo_") {
 			own += rows[name]
@@ -81,6 +96,5 @@ func metrics() (string, error) {
 			shared += rows[name]
 		}
 	}
-	const head = "| metric | type | labels | help |\n|---|---|---|---|\n"
-	return "## Metrics with the names of OpenShift's operator\n\n" + head + shared + "\n## Further metrics\n\n" + head + own, err
+	return shared, own, nil
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// annotations lists the annotations and labels that the operator reads or writes.
+// annotations lists the annotations and labels that the operator or the node stage reads or writes.
 func annotations() (string, error) {
 	sections, err := read(root+"pkg/api", "Annotations ", "Labels ")
 	if err != nil {
@@ -57,7 +57,7 @@ func events() (string, error) {
 }
 
 // eventTypes returns the types of the events below a folder by the name of their reason's constant. The reason is the first argument of
-// event.Normal or event.Warning: a constant, or a call of a function that returns constants.
+// event.Normal or event.Warning, or the third of an EventRecorder's method: a constant, or a call of a function that returns constants.
 func eventTypes(folder string) (map[string]map[string]bool, error) {
 	emitted, returned := map[string]map[string]bool{}, map[string][]string{}
 	add := func(name, kind string) {
@@ -72,15 +72,15 @@ func eventTypes(folder string) (map[string]map[string]bool, error) {
 			case *ast.FuncDecl:
 				returned[n.Name.Name] = append(returned[n.Name.Name], eventNames(n)...)
 			case *ast.CallExpr:
-				called, ok := n.Fun.(*ast.SelectorExpr)
-				if !ok || len(n.Args) == 0 || called.Sel.Name != "Normal" && called.Sel.Name != "Warning" {
+				kind, reason := emittedBy(n)
+				if kind == "" {
 					return true
 				}
-				for _, name := range eventNames(n.Args[0]) {
-					add(name, called.Sel.Name)
+				for _, name := range eventNames(reason) {
+					add(name, kind)
 				}
-				if by, ok := n.Args[0].(*ast.CallExpr); ok {
-					add(functionName(by), called.Sel.Name)
+				if by, ok := reason.(*ast.CallExpr); ok {
+					add(functionName(by), kind)
 				}
 			}
 			return true
@@ -94,6 +94,19 @@ func eventTypes(folder string) (map[string]map[string]bool, error) {
 		}
 	}
 	return emitted, err
+}
+
+// emittedBy returns the type and the reason of the event that a call emits; nothing if it emits none.
+func emittedBy(call *ast.CallExpr) (kind string, reason ast.Expr) {
+	switch name := functionName(call); {
+	case (name == "Normal" || name == "Warning") && len(call.Args) > 0:
+		return name, call.Args[0]
+	case (name == "Event" || name == "Eventf") && len(call.Args) > 3:
+		if selector, ok := call.Args[1].(*ast.SelectorExpr); ok && strings.HasPrefix(selector.Sel.Name, "EventType") {
+			return strings.TrimPrefix(selector.Sel.Name, "EventType"), call.Args[2]
+		}
+	}
+	return "", nil
 }
 
 func functionName(call *ast.CallExpr) string {

@@ -118,7 +118,7 @@ func (o options) pushAll(ctx context.Context, access *registry.Access, program v
 	group.SetLimit(atOnce)
 	for i, tag := range stream.Spec.Tags {
 		group.Go(func() error {
-			img, err := labelled(program, tag, version)
+			img, err := labeled(program, tag, version)
 			if err != nil {
 				return err
 			}
@@ -137,8 +137,8 @@ func (o options) pushAll(ctx context.Context, access *registry.Access, program v
 	return file, os.WriteFile(file, []byte(strings.Join(lines, "")), 0o644)
 }
 
-// labelled returns the program as a component of one version, with the versions of its contents if the list has them.
-func labelled(program v1.Image, tag imagev1.TagReference, version string) (v1.Image, error) {
+// labeled returns the program as a component of one version, with the versions of its contents if the list has them.
+func labeled(program v1.Image, tag imagev1.TagReference, version string) (v1.Image, error) {
 	config, err := program.ConfigFile()
 	if err != nil {
 		return nil, err

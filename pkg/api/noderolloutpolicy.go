@@ -16,26 +16,6 @@ var NodeRolloutPolicyVersion = schema.GroupVersion{Group: "cvo.cluster-version.g
 // NodeRolloutPolicyKind is the kind of a NodeRolloutPolicy.
 const NodeRolloutPolicyKind = "NodeRolloutPolicy"
 
-// NodeHoldAnnotation on a Node keeps it at its config. Its value is the reason. An administrator writes it.
-const NodeHoldAnnotation = "cvo.cluster-version.github.io/hold"
-
-// NodeRetryAnnotation on a Node requests that its daemon tries a config again that failed, even if the guard has undone it. Its value is the name of the
-// config, a space and a text that differs from that of the last request. An administrator writes it, and the daemon follows each value once.
-const NodeRetryAnnotation = "cvo.cluster-version.github.io/retry"
-
-// RestoreAnnotation on a MachineConfigNode is "true" if the policy of its pool has restoreContent. The controller writes it for the daemon.
-const RestoreAnnotation = "cvo.cluster-version.github.io/restore-content"
-
-// NodeJobAnnotation on a Node is the config after whose update a Job must succeed. The controller writes it together with the desired config, and removes it
-// once the Job has succeeded. NodeJobAnnotation and NodeJobConfigAnnotation on a Job name the node for which it runs, and the config that the node gets.
-const (
-	NodeJobAnnotation       = "cvo.cluster-version.github.io/node-job"
-	NodeJobConfigAnnotation = "cvo.cluster-version.github.io/node-job-config"
-)
-
-// NodeJobLabel on a Job for a node is the name of its CronJob.
-const NodeJobLabel = "cvo.cluster-version.github.io/node-job"
-
 // NodeJobRole is the ClusterRole with the permissions for Jobs. An administrator binds it in the namespaces of CronJobs.
 const NodeJobRole = "machine-config-controller-jobs"
 

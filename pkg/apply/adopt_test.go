@@ -76,7 +76,7 @@ binaryData: {oldBinary: eA==}
 	m := parse(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {namespace: "+ns+", name: a, labels: {both: x}, annotations: {both: x}}\ndata: {both: x}")
 
 	change := must(t, a, m)
-	assert.Equal(t, adoption, methods(record.take()))
+	assert.Equal(t, adoption, methods(record.drain()))
 	obj := live(t, m)
 	assert.Equal(t, apply.Applied, change.Action)
 	assert.Equal(t, obj.GetResourceVersion(), change.ResourceVersion)
@@ -90,7 +90,7 @@ binaryData: {oldBinary: eA==}
 
 	again := must(t, a, m)
 	assert.Equal(t, change.ResourceVersion, again.ResourceVersion)
-	assert.Len(t, record.take(), 1, "adoption must happen only once")
+	assert.Len(t, record.drain(), 1, "adoption must happen only once")
 }
 
 // A denied adoption must not block the update.
@@ -130,7 +130,7 @@ func TestAdoptionRemovesDroppedListEntries(t *testing.T) {
 	m := deployment(t, ns, "a", 0, "        env: [{name: KEPT, value: '1'}]")
 	unstructured.RemoveNestedField(m.Object.Object, "spec", "replicas")
 	must(t, a, m)
-	assert.Equal(t, adoption, methods(record.take()))
+	assert.Equal(t, adoption, methods(record.drain()))
 	obj := live(t, m)
 	pod, _, _ := unstructured.NestedMap(obj.Object, "spec", "template", "spec")
 	replicas, _, _ := unstructured.NestedInt64(obj.Object, "spec", "replicas")
@@ -145,7 +145,7 @@ func TestAdoptionRemovesDroppedListEntries(t *testing.T) {
 	assert.Empty(t, pod["volumes"])
 	assert.NotContains(t, obj.GetLabels(), "old")
 	must(t, a, m)
-	assert.Len(t, record.take(), 1)
+	assert.Len(t, record.drain(), 1)
 }
 
 func names(list any) (names []string) {
@@ -166,12 +166,12 @@ func TestAdoptionWaitsForAFieldToRemove(t *testing.T) {
 	first := configMap(t, ns, "a", "{note: x}", "{a: x, b: x}")
 	original(t, first)
 	must(t, a, first)
-	assert.Len(t, record.take(), 1)
+	assert.Len(t, record.drain(), 1)
 	assert.Equal(t, []string{api.FieldManager}, former(live(t, first)))
 
 	second := configMap(t, ns, "a", "{note: x}", "{a: x}")
 	must(t, a, second)
-	assert.Equal(t, adoption, methods(record.take()))
+	assert.Equal(t, adoption, methods(record.drain()))
 	assert.Equal(t, map[string]any{"a": "x"}, live(t, second).Object["data"])
 }
 
@@ -188,7 +188,7 @@ func TestAdoptionRemovesBootstrappedFields(t *testing.T) {
 }
 
 // TestStrippedManagedFieldsAreNotAdopted applies an object without managedFields. The server assigns all of its fields to an invented
-// manager, whoever wrote them.
+// manager, regardless of their writers.
 func TestStrippedManagedFieldsAreNotAdopted(t *testing.T) {
 	ns := namespace(t)
 	a, record := connect(t, owner)
@@ -205,7 +205,7 @@ func TestStrippedManagedFieldsAreNotAdopted(t *testing.T) {
 	}
 	assert.Contains(t, managers, "before-first-apply")
 	must(t, a, m)
-	assert.Len(t, record.take(), 2)
+	assert.Len(t, record.drain(), 2)
 }
 
 func TestAdoptionSurvivesAnotherWriter(t *testing.T) {
@@ -224,7 +224,7 @@ func TestAdoptionSurvivesAnotherWriter(t *testing.T) {
 	must(t, a, m)
 	assert.Equal(t, 2, edits)
 	assert.Equal(t, map[string]any{"a": "x", "busy": "xx"}, live(t, m).Object["data"])
-	assert.Len(t, record.take(), 7)
+	assert.Len(t, record.drain(), 7)
 }
 
 func TestAdoptionGivesUpOnAPersistentWriter(t *testing.T) {
@@ -285,9 +285,9 @@ func TestInterruptedAdoptionIsCompleted(t *testing.T) {
 	require.Error(t, err)
 	require.Contains(t, live(t, m).Object["data"], "old")
 	record.before = nil
-	record.take()
+	record.drain()
 	must(t, a, m)
-	assert.Len(t, record.take(), 1)
+	assert.Len(t, record.drain(), 1)
 	assert.Equal(t, map[string]any{"a": "x"}, live(t, m).Object["data"])
 }
 
@@ -300,12 +300,12 @@ func TestAdoptionKeepsTheSpecOfAClaim(t *testing.T) {
 	original(t, parse(t, text))
 	m := parse(t, strings.NewReplacer(", labels: {old: x}", "", ", storageClassName: a", "").Replace(text))
 	must(t, a, m)
-	assert.Len(t, record.take(), 3)
+	assert.Len(t, record.drain(), 3)
 	class, _, _ := unstructured.NestedString(live(t, m).Object, "spec", "storageClassName")
 	assert.Equal(t, "a", class)
 	assert.NotContains(t, live(t, m).GetLabels(), "old")
 	must(t, a, m)
-	assert.Len(t, record.take(), 1)
+	assert.Len(t, record.drain(), 1)
 }
 
 // TestAdoptionReleasesImmutableFields drops a field that the server refuses to remove.
@@ -315,7 +315,7 @@ func TestAdoptionReleasesImmutableFields(t *testing.T) {
 	original(t, parse(t, "apiVersion: v1\nkind: Secret\nmetadata: {namespace: "+ns+", name: a}\nimmutable: true\ndata: {a: eA==}"))
 	m := parse(t, "apiVersion: v1\nkind: Secret\nmetadata: {namespace: "+ns+", name: a}\ndata: {a: eA==}")
 	change := must(t, a, m)
-	assert.Len(t, record.take(), 4)
+	assert.Len(t, record.drain(), 4)
 	assert.Contains(t, change.Message, "fields set by an earlier operator or release cannot be removed: immutable: field is immutable")
 	obj := live(t, m)
 	assert.Equal(t, obj.GetResourceVersion(), change.ResourceVersion)
@@ -323,7 +323,7 @@ func TestAdoptionReleasesImmutableFields(t *testing.T) {
 	assert.Empty(t, former(obj))
 	again := must(t, a, m)
 	assert.Equal(t, change.ResourceVersion, again.ResourceVersion)
-	assert.Len(t, record.take(), 1)
+	assert.Len(t, record.drain(), 1)
 }
 
 // TestStatusIsNotAdopted applies a ClusterOperator whose status OpenShift's operator wrote when it created the object.
@@ -340,7 +340,7 @@ func TestStatusIsNotAdopted(t *testing.T) {
 	status.Object["status"] = map[string]any{"versions": []any{map[string]any{"name": "operator", "version": "1"}}}
 	require.NoError(t, otherClient(t).Status().Update(t.Context(), status, client.FieldOwner(api.FieldManager)))
 	must(t, a, m)
-	assert.Len(t, record.take(), 3, "status was written")
+	assert.Len(t, record.drain(), 3, "status was written")
 	assert.NotContains(t, live(t, m).GetLabels(), "old")
 	versions, _, _ := unstructured.NestedSlice(live(t, m).Object, "status", "versions")
 	assert.Len(t, versions, 1)
@@ -371,13 +371,13 @@ func TestAdoptedObjectsNeedOneRequest(t *testing.T) {
 			require.NoError(t, otherClient(t).Create(t.Context(), old, client.FieldOwner(api.FieldManager)))
 			before := live(t, m)
 			first := must(t, a, m)
-			assert.Equal(t, adoption, written(record.take()))
+			assert.Equal(t, adoption, written(record.drain()))
 			after := live(t, m)
 			assert.NotContains(t, after.GetLabels(), "old")
 			assert.Equal(t, before.Object["spec"], after.Object["spec"], "defaults and allocated values are kept")
 			second := must(t, a, m)
 			assert.Equal(t, first.ResourceVersion, second.ResourceVersion)
-			assert.Len(t, written(record.take()), 1)
+			assert.Len(t, written(record.drain()), 1)
 		})
 	}
 }

@@ -11,7 +11,7 @@
 //   - The number of replicas is given up before the apply of a manifest that no longer sets it.
 //   - The entries of managedFields are moved to the manifest's API version if the server cannot convert them.
 //   - Fields that lost their owner, because another client's write made the server discard managedFields, are taken back.
-//   - Values that contradict the manifest are removed, whoever owns them.
+//   - Values that contradict the manifest are removed, also those of other owners.
 //   - If the object has another controller, our owner reference does not claim to be the controller.
 //   - An object with an immutable field that must change is deleted and recreated, if its manifest allows it.
 //   - Parts that server-side apply does not accept are omitted and reported.

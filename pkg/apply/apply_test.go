@@ -55,7 +55,7 @@ func TestApplyCreatesThenWritesNothing(t *testing.T) {
 	want := first
 	want.Action = apply.Applied
 	assert.Equal(t, want, second, "the resource version must not change")
-	requests := record.take()
+	requests := record.drain()
 	require.Len(t, requests, 2)
 	for _, r := range requests {
 		assert.Equal(t, http.MethodPatch, r.method)
@@ -131,7 +131,7 @@ func TestApplyUsesTheScopeOfTheKind(t *testing.T) {
 	a, record := connect(t, owner)
 	m := parse(t, "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: stray, namespace: nowhere}")
 	assert.Equal(t, apply.Created, must(t, a, m).Action)
-	assert.Equal(t, "/apis/rbac.authorization.k8s.io/v1/clusterroles/stray", record.take()[0].path)
+	assert.Equal(t, "/apis/rbac.authorization.k8s.io/v1/clusterroles/stray", record.drain()[0].path)
 
 	m = parse(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: stray}")
 	_, err := a.Apply(t.Context(), m, release.Updating)
@@ -139,7 +139,7 @@ func TestApplyUsesTheScopeOfTheKind(t *testing.T) {
 	require.ErrorAs(t, err, &failed)
 	assert.Equal(t, api.ReasonResourceInvalid, failed.Reason)
 	require.ErrorContains(t, err, "metadata.namespace is missing")
-	assert.Empty(t, record.take(), "no request is sent")
+	assert.Empty(t, record.drain(), "no request is sent")
 }
 
 func TestCreateOnlyObjectIsNeverChanged(t *testing.T) {
@@ -159,7 +159,7 @@ func TestCreateOnlyObjectIsNeverChanged(t *testing.T) {
 	before := live(t, m)
 	assert.Equal(t, apply.Change{Action: apply.Kept}, must(t, a, m))
 	assert.Equal(t, before, live(t, m))
-	for _, r := range record.take() {
+	for _, r := range record.drain() {
 		assert.Equal(t, http.MethodPost, r.method)
 		assert.Equal(t, "/api/v1/namespaces/"+ns+"/configmaps", r.path)
 	}
@@ -182,22 +182,22 @@ func TestTombstoneDeletesTheObject(t *testing.T) {
 	a, record := connect(t, owner)
 	m := configMap(t, ns, "a", tombstone, "{}")
 	uid := must(t, a, configMap(t, ns, "a", "{}", "{}")).UID
-	record.take()
+	record.drain()
 
 	change, err := a.Apply(t.Context(), m, release.Initializing)
 	require.NoError(t, err)
 	assert.Equal(t, apply.Skipped, change.Action)
 	assert.NotEmpty(t, change.Message)
-	assert.Empty(t, record.take())
+	assert.Empty(t, record.drain())
 	live(t, m)
 
 	assert.Equal(t, apply.Change{Action: apply.Deleted, UID: uid}, must(t, a, m))
 	_, err = read(t, m)
 	assert.True(t, apierrors.IsNotFound(err), "%v", err)
-	assert.Len(t, record.take(), 2)
+	assert.Len(t, record.drain(), 2)
 
 	assert.Equal(t, apply.Change{Action: apply.Deleted}, must(t, a, m), "a missing object is settled")
-	assert.Len(t, record.take(), 1)
+	assert.Len(t, record.drain(), 1)
 }
 
 func TestTombstoneWaitsForFinalizers(t *testing.T) {
@@ -206,7 +206,7 @@ func TestTombstoneWaitsForFinalizers(t *testing.T) {
 	kept := configMap(t, ns, "a", "{}", "{}")
 	kept.Object.SetFinalizers([]string{"example.com/one", "example.com/two"})
 	uid := must(t, a, kept).UID
-	record.take()
+	record.drain()
 
 	m := configMap(t, ns, "a", tombstone, "{}")
 	for _, requests := range []int{2, 1} {
@@ -214,7 +214,7 @@ func TestTombstoneWaitsForFinalizers(t *testing.T) {
 		assert.Equal(t, apply.Deleting, change.Action)
 		assert.Equal(t, uid, change.UID)
 		assert.Regexp(t, `^deleted at 20\S+Z, waiting for its finalizers example.com/one, example.com/two$`, change.Message)
-		assert.Len(t, record.take(), requests, "the deletion is requested once")
+		assert.Len(t, record.drain(), requests, "the deletion is requested once")
 	}
 	merge(t, m, `{"metadata":{"finalizers":null}}`)
 	assert.Equal(t, apply.Deleted, must(t, a, m).Action)
@@ -271,7 +271,7 @@ func TestTombstoneOfAnUnservedKindIsSettled(t *testing.T) {
 	change := must(t, a, m)
 	assert.Equal(t, apply.Deleted, change.Action)
 	assert.Equal(t, "its kind is not served", change.Message)
-	assert.Empty(t, record.take())
+	assert.Empty(t, record.drain())
 }
 
 func TestApplyReportsAnUnservedKind(t *testing.T) {

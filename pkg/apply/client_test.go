@@ -39,7 +39,7 @@ func TestResponsesContainOnlyMetadata(t *testing.T) {
 	dead := *m
 	dead.Object = gone
 	must(t, a, &dead)
-	for _, r := range record.take() {
+	for _, r := range record.drain() {
 		t.Logf("%s %s: sent %d, received %d of %s", r.method, r.path, r.sent, r.received, r.answerType)
 		assert.True(t, strings.HasPrefix(r.accept, "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;"), r.accept)
 		assert.Contains(t, r.answerType, "protobuf")

@@ -73,7 +73,7 @@ func TestClusterOperatorIsCreatedWithRelatedObjects(t *testing.T) {
 			change, err := tt.create(a, m)
 			require.NoError(t, err)
 			assert.Equal(t, apply.Created, change.Action)
-			assert.Len(t, record.take(), 2)
+			assert.Len(t, record.drain(), 2)
 			obj := live(t, m)
 			assert.Equal(t, completeRelated, related(obj))
 			assert.Equal(t, map[string]any{}, obj.Object["spec"])
@@ -85,7 +85,7 @@ func TestClusterOperatorIsCreatedWithRelatedObjects(t *testing.T) {
 			change, err = tt.create(a, m)
 			require.NoError(t, err)
 			assert.Equal(t, tt.again, change.Action)
-			assert.Len(t, record.take(), 1, "the status is not written again")
+			assert.Len(t, record.drain(), 1, "the status is not written again")
 		})
 	}
 }
@@ -145,12 +145,12 @@ func TestMissingRelatedObjectsAreWrittenLater(t *testing.T) {
 			require.Error(t, tt.create(a, m))
 			assert.Empty(t, related(live(t, m)))
 			record.next = next
-			record.take()
+			record.drain()
 			must(t, a, m)
 			assert.Equal(t, completeRelated, related(live(t, m)))
-			assert.Len(t, record.take(), 2)
+			assert.Len(t, record.drain(), 2)
 			must(t, a, m)
-			assert.Len(t, record.take(), 1)
+			assert.Len(t, record.drain(), 1)
 		})
 	}
 }
@@ -170,7 +170,7 @@ func TestStatusOfAnUnknownWriterIsKept(t *testing.T) {
 	require.NoError(t, otherClient(t).Status().Patch(t.Context(), live(t, m), client.RawPatch(types.MergePatchType, patch)))
 	merge(t, m, `{"metadata":{"managedFields":[{}]}}`)
 	must(t, a, m)
-	assert.Len(t, record.take(), 1)
+	assert.Len(t, record.drain(), 1)
 	assert.Len(t, related(live(t, m)), 1)
 }
 
@@ -179,7 +179,7 @@ func TestClusterOperatorWithoutRelatedObjectsNeedsOneRequest(t *testing.T) {
 	a, record := connect(t, owner)
 	m := parse(t, "apiVersion: config.openshift.io/v1\nkind: ClusterOperator\nmetadata: {name: bare}")
 	assert.Equal(t, apply.Created, must(t, a, m).Action)
-	assert.Len(t, record.take(), 1)
+	assert.Len(t, record.drain(), 1)
 }
 
 func TestRejectedRelatedObjectsAreReported(t *testing.T) {
@@ -233,7 +233,7 @@ func TestPrecreatedClusterOperatorChangesItsOwner(t *testing.T) {
 	require.Len(t, references, 1)
 	assert.Equal(t, next.UID, references[0].UID)
 
-	record.take()
+	record.drain()
 	must(t, after, m)
-	assert.Len(t, record.take(), 1, "the next apply needs one request")
+	assert.Len(t, record.drain(), 1, "the next apply needs one request")
 }

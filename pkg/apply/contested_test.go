@@ -57,7 +57,7 @@ func contests() []contest {
 	c := podAt + "containers.0."
 	fromField := "valueFrom: {fieldRef: {fieldPath: metadata.name}}"
 	return []contest{
-		// Another member of a union, whoever wrote it.
+		// Another member of a union, of any writer.
 		deployment("volume emptyDir", pod("volumes: [{name: v, emptyDir: {}}], "), pod("volumes: [{name: v, configMap: {name: m}}], "), pod("volumes: [{name: v, emptyDir: {}}], "), []string{v + "configMap"}, []string{v + "emptyDir"}),
 		deployment("volume configMap", pod("volumes: [{name: v, configMap: {name: m}}], "), pod("volumes: [{name: v, emptyDir: {medium: Memory}}], "), pod("volumes: [{name: v, configMap: {name: m}}], "), []string{v + "emptyDir"}, []string{v + "configMap"}),
 		deployment("second volume", pod("volumes: [{name: u, secret: {secretName: s}}, {name: v, secret: {secretName: s}}], "), pod("volumes: [{name: x, emptyDir: {}}, {name: u, secret: {secretName: s}}, {name: v, projected: {sources: [{configMap: {name: m}}]}}], "), pod("volumes: [{name: v, secret: {secretName: s}}], "), []string{podAt + "volumes.0.projected", podAt + "volumes.1.projected", podAt + "volumes.2.projected"}, []string{podAt + "volumes.0.name", podAt + "volumes.1.name"}),
@@ -119,8 +119,8 @@ func own(c contest) contest {
 	return c
 }
 
-// ways are the ways in which another writer can write the object before the next release.
-var ways = []struct {
+// writers are the methods by which another writer can write the object before the next release.
+var writers = []struct {
 	name string
 	// before means that the other writer writes first.
 	before bool
@@ -169,31 +169,31 @@ func TestManifestWinsOverOtherWriters(t *testing.T) {
 	ns := namespace(t)
 	bundle := encodedBundle(t)
 	for n, c := range contests() {
-		for i, way := range ways {
-			if way.before && c.dropped { // only the other writer would own it
+		for i, writer := range writers {
+			if writer.before && c.dropped { // only the other writer would own it
 				continue
 			}
-			t.Run(c.name+" by "+way.name, func(t *testing.T) {
+			t.Run(c.name+" by "+writer.name, func(t *testing.T) {
 				t.Parallel()
 				a, record := connect(t, owner)
 				name := slug(c.name) + "-" + string(rune('a'+i))
 				parsed := func(text string) *manifest.Manifest {
 					return parse(t, "apiVersion: "+c.apiVersion+"\nkind: "+c.kind+"\nmetadata: {name: "+name+", namespace: "+ns+"}\n"+strings.NewReplacer("PP", strconv.Itoa(100+n*10+i), "BUNDLE", bundle).Replace(text))
 				}
-				if !way.before {
+				if !writer.before {
 					must(t, a, parsed(c.ours))
 				}
-				if way.name == "apply" && c.partial != "" {
-					way.write(t, parsed(c.partial))
+				if writer.name == "apply" && c.partial != "" {
+					writer.write(t, parsed(c.partial))
 				} else {
-					way.write(t, parsed(c.theirs))
+					writer.write(t, parsed(c.theirs))
 				}
 				next := parsed(c.next)
 				predicted, predictErr := a.Predict(t.Context(), next, release.Updating)
 				before := live(t, next)
-				record.take()
+				record.drain()
 				change, err := a.Apply(t.Context(), next, release.Updating)
-				unowned := strings.HasSuffix(way.name, "without managed fields")
+				unowned := strings.HasSuffix(writer.name, "without managed fields")
 				if c.owned && !unowned && err != nil {
 					require.EqualError(t, predictErr, err.Error())
 					var failed *failure.Error
@@ -209,9 +209,9 @@ func TestManifestWinsOverOtherWriters(t *testing.T) {
 				}
 				require.NoError(t, predictErr)
 				require.NoError(t, err)
-				assert.NotContains(t, []string{"put", "merge patch"}, map[bool]string{true: way.name}[c.owned && !c.dropped], "a value with another owner must not be removed")
+				assert.NotContains(t, []string{"put", "merge patch"}, map[bool]string{true: writer.name}[c.owned && !c.dropped], "a value with another owner must not be removed")
 				assert.Equal(t, apply.Applied, change.Action)
-				requests, most := record.take(), 6
+				requests, most := record.drain(), 6
 				if unowned {
 					most = 7
 				}
@@ -239,7 +239,7 @@ func TestManifestWinsOverOtherWriters(t *testing.T) {
 				again := must(t, a, next)
 				assert.Equal(t, change.Generation, again.Generation)
 				assert.Equal(t, change.Fields, again.Fields)
-				assert.Len(t, record.take(), 1)
+				assert.Len(t, record.drain(), 1)
 			})
 		}
 	}
@@ -271,18 +271,18 @@ func TestManifestWinsOverABusyWriter(t *testing.T) {
 					as(t, "busy", m, types.MergePatchType, `{"metadata":{"annotations":{"busy":"`+strings.Repeat("x", edits)+`"}}}`)
 				}
 			}
-			record.take()
+			record.drain()
 			_, err := a.Apply(t.Context(), m, release.Updating)
 			if tt.fails {
 				var failed *failure.Error
 				require.ErrorAs(t, err, &failed)
 				assert.Equal(t, api.ReasonResourceConflict, failed.Reason)
 				require.ErrorContains(t, err, "taking over conflicting fields")
-				assert.Len(t, record.take(), 3+4*3, "one apply, one read and one check, then four attempts with a read each")
+				assert.Len(t, record.drain(), 3+4*3, "one apply, one read and one check, then four attempts with a read each")
 				return
 			}
 			require.NoError(t, err)
-			assert.Len(t, record.take(), 3+2*3+3)
+			assert.Len(t, record.drain(), 3+2*3+3)
 			assert.Equal(t, "x", at(live(t, m).Object, podAt+"containers.0.env.0.value"))
 		})
 	}
@@ -300,10 +300,10 @@ func TestUnremovableValuesAreKept(t *testing.T) {
 	require.NoError(t, otherClient(t).Create(t.Context(), theirs, client.FieldOwner("kubectl-create")))
 	before := live(t, m)
 	for range 2 {
-		record.take()
+		record.drain()
 		_, err := a.Apply(t.Context(), m, release.Updating)
 		require.ErrorContains(t, err, "not with plain")
-		assert.NotContains(t, methods(record.take()), "PATCH json-patch+json", "a dry run shows that the value cannot be removed")
+		assert.NotContains(t, methods(record.drain()), "PATCH json-patch+json", "a dry run shows that the value cannot be removed")
 		after := live(t, m)
 		assert.Equal(t, before.GetManagedFields(), after.GetManagedFields(), "the other writer owns it again")
 		assert.Equal(t, before.Object["spec"], after.Object["spec"])

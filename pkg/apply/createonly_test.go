@@ -49,7 +49,7 @@ func TestCreateOnlyCustomResourceNeedsNoWait(t *testing.T) {
 	a, record := connectBy(t, owner, mapper)
 	m := onceWidget(t, "once.example.com", "ours")
 	assert.Equal(t, apply.Created, must(t, a, m).Action)
-	requests := record.take()
+	requests := record.drain()
 	require.Len(t, requests, 2)
 	assert.Equal(t, http.MethodGet, requests[0].method)
 	assert.Equal(t, http.MethodPatch, requests[1].method)
@@ -60,7 +60,7 @@ func TestCreateOnlyCustomResourceNeedsNoWait(t *testing.T) {
 	a, record = connectBy(t, owner, later)
 	assert.Equal(t, apply.Change{Action: apply.Kept}, must(t, a, m))
 	assert.Equal(t, before, live(t, m))
-	requests = record.take()
+	requests = record.drain()
 	require.Len(t, requests, 1, "objects of an older kind are not read first")
 	assert.Equal(t, http.MethodPost, requests[0].method)
 }

@@ -24,8 +24,8 @@ func TestLastEntryOfAForeignMapIsRemoved(t *testing.T) {
 		{"a list", `text: t, keyed: [{name: a, value: x}]`, `keyed: [{name: a, value: two}]`, `number: 1`, `spec: {text: t, number: 1}`},
 		{"all of the spec", `map: {ours: x}`, `map: {ours: two}`, ``, ``},
 	} {
-		for i, way := range ways {
-			t.Run("it empties "+tt.name+" by "+way.name, func(t *testing.T) {
+		for i, writer := range writers {
+			t.Run("it empties "+tt.name+" by "+writer.name, func(t *testing.T) {
 				a, record := connect(t, owner)
 				parsed := func(spec string) *manifest.Manifest {
 					m := parse(t, inNamespace(ns, widgetText(spec)))
@@ -35,17 +35,17 @@ func TestLastEntryOfAForeignMapIsRemoved(t *testing.T) {
 					}
 					return m
 				}
-				if !way.before {
+				if !writer.before {
 					must(t, a, parsed(tt.ours))
 				}
-				way.write(t, parsed(tt.theirs))
+				writer.write(t, parsed(tt.theirs))
 				must(t, a, parsed(tt.ours))
 				next := parsed(tt.next)
 				predicted, err := a.Predict(t.Context(), next, release.Updating)
 				require.NoError(t, err)
-				record.take()
+				record.drain()
 				assert.Equal(t, apply.Applied, must(t, a, next).Action)
-				assert.LessOrEqual(t, len(record.take()), 7)
+				assert.LessOrEqual(t, len(record.drain()), 7)
 				obj := live(t, next)
 				assert.Nil(t, at(obj.Object, "spec.map.ours"))
 				if tt.want != "" {
@@ -53,7 +53,7 @@ func TestLastEntryOfAForeignMapIsRemoved(t *testing.T) {
 				}
 				assert.Equal(t, stored(obj), stored(predicted.Object))
 				must(t, a, next)
-				assert.Len(t, record.take(), 1)
+				assert.Len(t, record.drain(), 1)
 			})
 		}
 	}

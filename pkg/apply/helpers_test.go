@@ -92,8 +92,8 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// take returns the exchanges recorded since the last call.
-func (r *recorder) take() []*exchange {
+// drain returns the exchanges recorded since the last call.
+func (r *recorder) drain() []*exchange {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	taken := r.exchanges

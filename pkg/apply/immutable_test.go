@@ -139,7 +139,7 @@ func TestImmutableFieldsAreNamed(t *testing.T) {
 			a, record := connect(t, owner)
 			first, next := c.manifests(t, ns, "named-"+slug(c.name), "note: x")
 			uid := must(t, a, first).UID
-			record.take()
+			record.drain()
 			_, err := a.Apply(t.Context(), next, release.Updating)
 			var failed *failure.Error
 			require.ErrorAs(t, err, &failed)
@@ -154,7 +154,7 @@ func TestImmutableFieldsAreNamed(t *testing.T) {
 			assert.Less(t, len(err.Error()), 600, "the error must not repeat whole templates")
 			assert.True(t, apierrors.IsInvalid(err), "callers must be able to read the server's error")
 			assert.Equal(t, uid, live(t, first).GetUID())
-			requests := record.take()
+			requests := record.drain()
 			assert.Equal(t, []string{http.MethodPatch}, decisive(requests))
 			assert.LessOrEqual(t, len(requests), 6, "%v", methods(requests))
 		})
@@ -177,11 +177,11 @@ func TestImmutableFieldsAreChangedByRecreation(t *testing.T) {
 			a, record := connect(t, owner)
 			first, next := c.manifests(t, ns, "again-"+slug(c.name), recreateAnnotation)
 			uid := must(t, a, first).UID
-			record.take()
+			record.drain()
 			got := must(t, a, next)
 			if got.Action == apply.Deleting { // the test cluster has no garbage collector
 				assert.True(t, got.Deleting)
-				assert.Equal(t, []string{http.MethodPatch, http.MethodDelete}, decisive(record.take()))
+				assert.Equal(t, []string{http.MethodPatch, http.MethodDelete}, decisive(record.drain()))
 				assert.Equal(t, uid, got.UID)
 				assert.Contains(t, got.Message, "waiting for ")
 				assert.Contains(t, got.Message, c.fields[0])
@@ -190,17 +190,17 @@ func TestImmutableFieldsAreChangedByRecreation(t *testing.T) {
 
 				got = must(t, a, next)
 				assert.Equal(t, apply.Deleting, got.Action)
-				assert.Len(t, record.take(), 2)
+				assert.Len(t, record.drain(), 2)
 				assert.Equal(t, before, live(t, next), "an object that is being deleted must not be applied")
 
 				collectGarbage(t, next)
 				got = must(t, a, next)
 				assert.Equal(t, apply.Created, got.Action)
-				assert.Len(t, record.take(), 1)
+				assert.Len(t, record.drain(), 1)
 			} else {
 				assert.Equal(t, apply.Recreated, got.Action)
 				assert.Contains(t, got.Message, c.fields[0])
-				assert.Equal(t, []string{http.MethodPatch, http.MethodDelete, http.MethodPatch}, decisive(record.take()), "the apply is rejected, then the object is deleted and created")
+				assert.Equal(t, []string{http.MethodPatch, http.MethodDelete, http.MethodPatch}, decisive(record.drain()), "the apply is rejected, then the object is deleted and created")
 			}
 			obj := live(t, next)
 			assert.NotEqual(t, uid, obj.GetUID())
@@ -403,13 +403,13 @@ func TestSomeKindsAreNeverRecreated(t *testing.T) {
 			if must(t, a, m); tt.name == "CRD" {
 				serveCRD(t, m) // the scope is fixed from now on
 			}
-			record.take()
+			record.drain()
 			_, err := a.Apply(t.Context(), parse(t, tt.next), release.Updating)
 			var failed *failure.Error
 			require.ErrorAs(t, err, &failed)
 			assert.Contains(t, failed.Fields, tt.field)
 			require.ErrorContains(t, err, "the operator never deletes objects of kind")
-			for _, r := range record.take() {
+			for _, r := range record.drain() {
 				assert.NotEqual(t, http.MethodDelete, r.method)
 			}
 			assert.Nil(t, live(t, m).GetDeletionTimestamp())

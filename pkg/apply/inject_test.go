@@ -91,7 +91,7 @@ func TestUnknownContainersAreRejected(t *testing.T) {
 	require.ErrorAs(t, err, &failed)
 	assert.Equal(t, api.ReasonResourceInvalid, failed.Reason)
 	require.ErrorContains(t, err, `requested injection for non-existent container: "nobody"`)
-	assert.Empty(t, record.take(), "no request is sent")
+	assert.Empty(t, record.drain(), "no request is sent")
 	_, err = a.Content(m)
 	require.ErrorAs(t, err, &failed)
 	assert.Equal(t, api.ReasonResourceInvalid, failed.Reason)

@@ -55,13 +55,13 @@ func TestFailedJobsRunAgainWhenTheirManifestChanges(t *testing.T) {
 	uid := must(t, a, first).UID
 	conclude(t, first, "FailureTarget", "Failed")
 	assert.Equal(t, apply.Applied, must(t, a, first).Action, "a failed Job must not rerun without a change")
-	record.take()
+	record.drain()
 
 	next := job(t, ns, "", "j")
 	got := must(t, a, next)
 	assert.Equal(t, apply.Deleting, got.Action)
 	assert.Contains(t, got.Message, "foregroundDeletion (kube-controller-manager removes it); then it will be recreated, because it failed and spec.template cannot be changed")
-	assert.Equal(t, []string{"PATCH apply-patch", "GET", "POST", "PUT", "DELETE"}, methods(record.take()))
+	assert.Equal(t, []string{"PATCH apply-patch", "GET", "POST", "PUT", "DELETE"}, methods(record.drain()))
 	collectGarbage(t, next)
 	got = must(t, a, next)
 	assert.Equal(t, apply.Created, got.Action)
@@ -78,22 +78,22 @@ func TestFailedJobsRunAgainEvenIfTheChangeIsMutable(t *testing.T) {
 	require.NoError(t, unstructured.SetNestedField(next.Object.Object, int64(600), "spec", "activeDeadlineSeconds"))
 	uid := must(t, a, first).UID
 	must(t, a, first)
-	assert.Len(t, record.take(), 2, "a Job that never changed is not read")
+	assert.Len(t, record.drain(), 2, "a Job that never changed is not read")
 
 	concluded := time.Now().Add(-time.Hour)
 	concludeAt(t, first, concluded, "FailureTarget", "Failed")
 	must(t, a, first)
-	assert.Len(t, record.take(), 1, "it must not rerun without another change")
+	assert.Len(t, record.drain(), 1, "it must not rerun without another change")
 	require.Eventually(t, func() bool { return time.Since(live(t, first).GetCreationTimestamp().Time) > time.Second }, eventually, tick)
 
 	predicted, err := a.Predict(t.Context(), next, release.Updating)
 	require.NoError(t, err)
 	assert.Equal(t, apply.Recreated, predicted.Action)
-	record.take()
+	record.drain()
 	got := must(t, a, next)
 	assert.Equal(t, apply.Deleting, got.Action)
 	assert.Contains(t, got.Message, "then it will be recreated, because it failed and has been changed since")
-	assert.Equal(t, []string{"PATCH apply-patch", "GET", "POST", "DELETE"}, methods(record.take()))
+	assert.Equal(t, []string{"PATCH apply-patch", "GET", "POST", "DELETE"}, methods(record.drain()))
 	again := must(t, a, next)
 	assert.True(t, again.Deleting)
 	collectGarbage(t, next)
@@ -110,13 +110,13 @@ func TestRunningJobsAreChanged(t *testing.T) {
 	first := job(t, ns, "note: x", "i")
 	uid := must(t, a, first).UID
 	require.Eventually(t, func() bool { return time.Since(live(t, first).GetCreationTimestamp().Time) > time.Second }, eventually, tick)
-	record.take()
+	record.drain()
 	next := job(t, ns, "note: z", "i")
 	for range 2 {
 		got := must(t, a, next)
 		assert.Equal(t, apply.Applied, got.Action)
 		assert.Equal(t, uid, got.UID)
-		assert.Equal(t, []string{"PATCH apply-patch", "GET"}, methods(record.take()))
+		assert.Equal(t, []string{"PATCH apply-patch", "GET"}, methods(record.drain()))
 	}
 	concludeAt(t, first, time.Now().Add(time.Minute), "FailureTarget", "Failed")
 	assert.Equal(t, uid, must(t, a, next).UID, "the change came before the failure")
@@ -171,7 +171,7 @@ func TestSelectorsOfJobsAreDropped(t *testing.T) {
 	assert.Equal(t, []string{".spec.selector"}, got.Dropped, "the server sets the selector and rejects any other")
 	assert.Equal(t, before, m.Object, "the manifest must not change")
 	assert.Equal(t, got.ResourceVersion, must(t, a, m).ResourceVersion)
-	assert.Len(t, record.take(), 2)
+	assert.Len(t, record.drain(), 2)
 
 	once := parse(t, text+strings.Replace(jobSpec, "spec: {", "spec: {selector: {matchLabels: {app: a}}, ", 1))
 	once.Object.SetName("once")

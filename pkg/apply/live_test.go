@@ -26,7 +26,7 @@ func TestListOwnedReturnsOurObjects(t *testing.T) {
 	}
 	foreign := parse(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: foreign, namespace: "+ns+"}")
 	require.NoError(t, otherClient(t).Create(t.Context(), foreign.Object.DeepCopy()))
-	record.take()
+	record.drain()
 	got := map[string]bool{}
 	require.NoError(t, a.ListOwned(t.Context(), schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, func(data json.RawMessage) error {
 		object := &unstructured.Unstructured{}
@@ -37,7 +37,7 @@ func TestListOwnedReturnsOurObjects(t *testing.T) {
 		return nil
 	}))
 	assert.Equal(t, want, got)
-	assert.Len(t, record.take(), 2)
+	assert.Len(t, record.drain(), 2)
 }
 
 func TestLiveReturnsTheExistingObject(t *testing.T) {

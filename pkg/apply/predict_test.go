@@ -98,13 +98,13 @@ func TestPredictMatchesTheApply(t *testing.T) {
 			}
 			m := parse(t, strings.ReplaceAll(tt.after, "NS", ns))
 			before, _ := read(t, m)
-			record.take()
+			record.drain()
 
 			f, err := a.Predict(t.Context(), m, release.Updating)
 			require.NoError(t, err)
 			assert.Equal(t, tt.want, f.Action)
 			assert.Equal(t, tt.dropped, f.Dropped)
-			for _, e := range record.take() {
+			for _, e := range record.drain() {
 				assert.True(t, e.method == http.MethodGet || strings.Contains(e.query, "dryRun=All"), "%s %s?%s", e.method, e.path, e.query)
 			}
 			untouched, _ := read(t, m)

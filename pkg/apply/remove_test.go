@@ -46,9 +46,9 @@ func TestTombstonesOfWorkloadsWaitForTheirChildren(t *testing.T) {
 			a, record := connect(t, owner)
 			m, _ := change{apiVersion: tt.apiVersion, kind: tt.kind, text: tt.text, old: tt.text, next: "spec: {}"}.manifests(t, ns, "dead", "note: x")
 			uid := must(t, a, m).UID
-			record.take()
+			record.drain()
 			got := must(t, a, tombstoneOf(m))
-			assert.Equal(t, []string{http.MethodGet, http.MethodDelete}, methods(record.take()))
+			assert.Equal(t, []string{http.MethodGet, http.MethodDelete}, methods(record.drain()))
 			if !tt.foreground {
 				assert.Equal(t, apply.Change{Action: apply.Deleted, UID: uid}, got)
 				return
@@ -84,14 +84,14 @@ func TestApplyReportsAPendingDeletion(t *testing.T) {
 	m.Object.SetFinalizers([]string{"example.com/stuck"})
 	assert.False(t, must(t, a, m).Deleting)
 	require.NoError(t, otherClient(t).Delete(t.Context(), live(t, m)))
-	record.take()
+	record.drain()
 
 	got := must(t, a, m)
 	assert.Equal(t, apply.Applied, got.Action)
 	assert.True(t, got.Deleting)
 	assert.Regexp(t, `^deleted at \S+, waiting for its finalizers example.com/stuck$`, got.Message)
 	assert.Equal(t, got, must(t, a, m), "the message must be the same each time")
-	assert.Len(t, record.take(), 2)
+	assert.Len(t, record.drain(), 2)
 
 	merge(t, m, `{"metadata":{"finalizers":null}}`)
 	got = must(t, a, m)
@@ -104,7 +104,7 @@ func TestPruneDeletesTheObjectWithTheUID(t *testing.T) {
 	a, record := connect(t, owner)
 	m := configMap(t, ns, "a", "{}", "{a: x}")
 	uid := must(t, a, m).UID
-	record.take()
+	record.drain()
 	prune := func(uid types.UID) apply.Change {
 		got, err := a.Prune(t.Context(), m.GVK(), ns, "a", uid)
 		require.NoError(t, err)
@@ -113,14 +113,14 @@ func TestPruneDeletesTheObjectWithTheUID(t *testing.T) {
 	got := prune("another")
 	assert.Equal(t, apply.Skipped, got.Action)
 	assert.Contains(t, got.Message, "a newer object with the same name")
-	assert.Equal(t, []string{http.MethodGet}, methods(record.take()))
+	assert.Equal(t, []string{http.MethodGet}, methods(record.drain()))
 
 	assert.Equal(t, apply.Change{Action: apply.Deleted, UID: uid}, prune(uid))
-	assert.Equal(t, []string{http.MethodGet, http.MethodDelete}, methods(record.take()))
+	assert.Equal(t, []string{http.MethodGet, http.MethodDelete}, methods(record.drain()))
 	_, err := read(t, m)
 	assert.True(t, apierrors.IsNotFound(err))
 	assert.Equal(t, apply.Change{Action: apply.Deleted}, prune(uid))
-	assert.Len(t, record.take(), 1)
+	assert.Len(t, record.drain(), 1)
 }
 
 func TestPruneWaitsForFinalizers(t *testing.T) {
@@ -129,13 +129,13 @@ func TestPruneWaitsForFinalizers(t *testing.T) {
 	m := configMap(t, ns, "a", "{}", "{}")
 	m.Object.SetFinalizers([]string{"example.com/stuck"})
 	uid := must(t, a, m).UID
-	record.take()
+	record.drain()
 	for _, requests := range []int{2, 1} {
 		got, err := a.Prune(t.Context(), m.GVK(), ns, "a", uid)
 		require.NoError(t, err)
 		assert.Equal(t, apply.Deleting, got.Action)
 		assert.Contains(t, got.Message, "example.com/stuck")
-		assert.Len(t, record.take(), requests)
+		assert.Len(t, record.drain(), requests)
 	}
 }
 
@@ -154,12 +154,12 @@ func TestPruneSparesForeignObjects(t *testing.T) {
 		}},
 		{"another-owner", "label", func(m *manifest.Manifest) { must(t, stranger, m) }},
 		{"no-owner", "label", func(m *manifest.Manifest) { must(t, ownerless, m) }},
-		{"labelled", "owns none of its fields", func(m *manifest.Manifest) {
+		{"labeled", "owns none of its fields", func(m *manifest.Manifest) {
 			obj := m.Object.DeepCopy()
 			obj.SetLabels(map[string]string{api.OwnedByLabel: owner.Name})
 			require.NoError(t, otherClient(t).Create(t.Context(), obj))
 		}},
-		{"unlabelled", "label", func(m *manifest.Manifest) {
+		{"unlabeled", "label", func(m *manifest.Manifest) {
 			must(t, a, m)
 			merge(t, m, `{"metadata":{"labels":{"`+api.OwnedByLabel+`":null}}}`)
 		}},
@@ -213,7 +213,7 @@ func TestPruneNeverDeletesObjectsThatHoldData(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, apply.Skipped, got.Action)
 		assert.Contains(t, got.Message, m.GVK().Kind)
-		assert.Empty(t, record.take())
+		assert.Empty(t, record.drain())
 	}
 }
 
@@ -226,13 +226,13 @@ func TestPruneKeepsACRDWithObjects(t *testing.T) {
 	uid := must(t, a, crd).UID
 	obj := parse(t, "apiVersion: union.example.com/v1beta1\nkind: Kprunes\nmetadata: {namespace: default, name: a}")
 	require.NoError(t, otherClient(t).Create(t.Context(), obj.Object.DeepCopy()))
-	record.take()
+	record.drain()
 
 	got, err := a.Prune(t.Context(), crd.GVK(), "", "prunes.union.example.com", uid)
 	require.NoError(t, err)
 	assert.Equal(t, apply.Skipped, got.Action)
 	assert.Equal(t, "prunes.union.example.com exist and would be deleted with it", got.Message)
-	requests := record.take()
+	requests := record.drain()
 	assert.Len(t, requests, 3)
 	assert.Equal(t, "/apis/union.example.com/v1/prunes", requests[2].path)
 	assert.Contains(t, requests[2].query, "limit=1")

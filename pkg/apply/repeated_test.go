@@ -72,7 +72,7 @@ func TestLastOfRepeatedEntriesWins(t *testing.T) {
 			got := must(t, a, tt.m)
 			assert.Equal(t, apply.Created, got.Action)
 			assert.ElementsMatch(t, tt.dropped, got.Dropped)
-			assert.LessOrEqual(t, len(record.take()), 3)
+			assert.LessOrEqual(t, len(record.drain()), 3)
 			assert.Equal(t, before, tt.m.Object, "the manifest must not change")
 			assert.Equal(t, tt.want, at(live(t, tt.m).Object, tt.at))
 			assert.Equal(t, got.ResourceVersion, must(t, a, tt.m).ResourceVersion)

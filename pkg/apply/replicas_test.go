@@ -63,20 +63,20 @@ func TestDroppedReplicasKeepTheirValue(t *testing.T) {
 				assert.EqualValues(t, 3, n)
 			}
 			assert.EqualValues(t, 3, replicasOf(t, before))
-			record.take()
+			record.drain()
 
 			change := must(t, a.With(owned), after)
 			assert.Equal(t, "spec.replicas keeps its value, because the manifest no longer sets it", change.Message)
-			assert.Equal(t, []string{http.MethodGet, "PATCH json-patch+json", "PATCH apply-patch"}, methods(record.take()))
+			assert.Equal(t, []string{http.MethodGet, "PATCH json-patch+json", "PATCH apply-patch"}, methods(record.drain()))
 			assert.EqualValues(t, 3, replicasOf(t, after))
 			assert.NotContains(t, string(ours(live(t, after)).FieldsV1.GetRawBytes()), "f:replicas")
 
 			as(t, "autoscaler", after, types.MergePatchType, `{"spec":{"replicas":7}}`)
 			assert.Empty(t, must(t, a.With(owned), after).Message)
 			assert.EqualValues(t, 7, replicasOf(t, after))
-			record.take()
+			record.drain()
 			must(t, a, after)
-			assert.Equal(t, []string{"PATCH apply-patch"}, methods(record.take()), "a watch saves the read")
+			assert.Equal(t, []string{"PATCH apply-patch"}, methods(record.drain()), "a watch saves the read")
 
 			must(t, a, before)
 			assert.EqualValues(t, 3, replicasOf(t, after), "a manifest that sets the number again wins")
@@ -95,9 +95,9 @@ func TestDroppedReplicasOfAnAutoscalerNeedNoPatch(t *testing.T) {
 		"spec": map[string]any{"replicas": int64(3)},
 	}}
 	require.NoError(t, otherClient(t).Apply(t.Context(), client.ApplyConfigurationFromUnstructured(shared), client.FieldOwner("autoscaler")))
-	record.take()
+	record.drain()
 	change := must(t, a.With(owned), after)
-	assert.Equal(t, []string{http.MethodGet, "PATCH apply-patch"}, methods(record.take()))
+	assert.Equal(t, []string{http.MethodGet, "PATCH apply-patch"}, methods(record.drain()))
 	assert.Empty(t, change.Message)
 	assert.EqualValues(t, 3, replicasOf(t, after))
 }

@@ -178,13 +178,13 @@ func TestUnionMembersReplaceEachOther(t *testing.T) {
 			}
 			first, next := change{apiVersion: u.apiVersion, kind: u.kind, text: u.text, old: u.old, next: u.next}.manifests(t, ns, name, "note: x")
 			uid := must(t, a, first).UID
-			record.take()
+			record.drain()
 			got := must(t, a, next)
 			assert.Equal(t, apply.Applied, got.Action)
 			if u.unowned {
-				assert.Equal(t, []string{"PATCH apply-patch", "GET", "POST", "PUT", "PATCH json-patch+json", "PATCH apply-patch"}, methods(record.take()))
+				assert.Equal(t, []string{"PATCH apply-patch", "GET", "POST", "PUT", "PATCH json-patch+json", "PATCH apply-patch"}, methods(record.drain()))
 			} else {
-				assert.Len(t, record.take(), 1, "the manifest's fields are ours, so one request is enough")
+				assert.Len(t, record.drain(), 1, "the manifest's fields are ours, so one request is enough")
 			}
 			obj := live(t, next)
 			assert.Equal(t, uid, obj.GetUID())
@@ -195,7 +195,7 @@ func TestUnionMembersReplaceEachOther(t *testing.T) {
 			if !slices.Contains([]string{"CustomResourceDefinition", "APIService", "FlowSchema"}, u.kind) { // the server writes the status of these
 				assert.Equal(t, got.ResourceVersion, again.ResourceVersion)
 			}
-			assert.Len(t, record.take(), 1)
+			assert.Len(t, record.drain(), 1)
 
 			must(t, a, first)
 			must(t, a, next)
@@ -235,11 +235,11 @@ func TestUnionsOfAFormerManagerAreReplaced(t *testing.T) {
 			first, next := change{apiVersion: u.apiVersion, kind: u.kind, text: u.text, old: u.old, next: u.next}.manifests(t, ns, slug(u.name), "note: x")
 			original(t, first)
 			must(t, a, next)
-			assert.Len(t, record.take(), 6)
+			assert.Len(t, record.drain(), 6)
 			assert.Nil(t, at(live(t, next).Object, u.gone))
 			assert.Empty(t, former(live(t, next)))
 			must(t, a, next)
-			assert.Len(t, record.take(), 1)
+			assert.Len(t, record.drain(), 1)
 		})
 	}
 }
@@ -251,7 +251,7 @@ func TestReturningDefaultIsRemovedOnce(t *testing.T) {
 	must(t, a, deployment(t, ns, "a", 1))
 	m := deployment(t, ns, "a", 1)
 	require.NoError(t, unstructured.SetNestedField(m.Object.Object, int64(700), "spec", "minReadySeconds"))
-	record.take()
+	record.drain()
 	for range 3 {
 		_, err := a.Apply(t.Context(), m, release.Updating)
 		var failed *failure.Error
@@ -259,7 +259,7 @@ func TestReturningDefaultIsRemovedOnce(t *testing.T) {
 		assert.Equal(t, []string{"spec.progressDeadlineSeconds"}, failed.Fields)
 		require.ErrorContains(t, err, "must be greater than minReadySeconds")
 		assert.Contains(t, failed.Remedy, "correct the release's manifest")
-		assert.Equal(t, []string{"PATCH apply-patch", "GET", "POST", "POST"}, methods(record.take()), "the manifest itself is invalid")
+		assert.Equal(t, []string{"PATCH apply-patch", "GET", "POST", "POST"}, methods(record.drain()), "the manifest itself is invalid")
 	}
 }
 

@@ -68,7 +68,7 @@ spec: {byName: {a: {known: x}, a.b: {known: x, foo: 1}, "a.b[c] d: e": {foo.bar:
 			assert.Equal(t, apply.Created, change.Action)
 			assert.ElementsMatch(t, tt.want, change.Dropped)
 			assert.Equal(t, before, m.Object, "the manifest must not change")
-			assert.LessOrEqual(t, len(record.take()), len(tt.want)+1)
+			assert.LessOrEqual(t, len(record.drain()), len(tt.want)+1)
 			assert.NotContains(t, fmt.Sprint(live(t, m).Object["spec"]), "foo")
 
 			again := must(t, a, m)
@@ -84,7 +84,7 @@ func TestStrictApplierRejectsUnknownFields(t *testing.T) {
 	m := parse(t, "{apiVersion: v1, kind: ConfigMap, metadata: {namespace: "+ns+", name: strict}, data: {a: b}, oops: 1}")
 	_, err := a.With(apply.Options{Strict: true}).Apply(t.Context(), m, release.Updating)
 	require.ErrorContains(t, err, ".oops: field not declared in schema")
-	assert.Len(t, record.take(), 1)
+	assert.Len(t, record.drain(), 1)
 	assert.Equal(t, []string{".oops"}, must(t, a, m).Dropped, "the applier itself still omits them")
 }
 
@@ -98,7 +98,7 @@ func TestTooManyUnknownFieldsAreAnError(t *testing.T) {
 	var failed *failure.Error
 	require.ErrorAs(t, err, &failed)
 	assert.Equal(t, api.ReasonResourceInvalid, failed.Reason)
-	assert.Less(t, len(record.take()), 40)
+	assert.Less(t, len(record.drain()), 40)
 }
 
 // TestUnsentUnknownFieldIsNotRetried uses a server that complains about a field that was not sent. Retrying would never end.

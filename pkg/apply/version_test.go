@@ -128,7 +128,7 @@ func TestCustomResourcesMoveToTheNextVersionOfTheirAPI(t *testing.T) {
 
 			predicted, err := a.Predict(t.Context(), next, release.Updating)
 			require.NoError(t, err, "a preflight knows the result")
-			record.take()
+			record.drain()
 			change := must(t, a, next)
 			assert.Equal(t, apply.Applied, change.Action)
 			obj := live(t, next)
@@ -139,10 +139,10 @@ func TestCustomResourcesMoveToTheNextVersionOfTheirAPI(t *testing.T) {
 			note, _ := at(obj.Object, "spec.note").(string)
 			assert.Equal(t, tt.note, note)
 
-			record.take()
+			record.drain()
 			again := must(t, a, next)
 			assert.Equal(t, change.ResourceVersion, again.ResourceVersion)
-			assert.Len(t, record.take(), 1, "the entries are moved once for each change of version")
+			assert.Len(t, record.drain(), 1, "the entries are moved once for each change of version")
 
 			must(t, a, widget("v1", name, "{}"))
 			assert.Nil(t, at(live(t, next).Object, "spec.port"), "a field that a later release drops disappears")
@@ -172,9 +172,9 @@ func TestEntriesOfSeveralVersionsAreMovedTogether(t *testing.T) {
 	written := []string{"argocd Apply v1alpha1", api.FieldManager + " Apply v1beta1", "other Update v1alpha1", "other Update v1beta1", "other Update v1"}
 	require.ElementsMatch(t, written, managers(live(t, next)))
 
-	record.take()
+	record.drain()
 	must(t, a, next)
-	assert.Equal(t, []string{"PATCH apply-patch", "GET", "GET", "PATCH json-patch+json", "PATCH apply-patch"}, methods(record.take()))
+	assert.Equal(t, []string{"PATCH apply-patch", "GET", "GET", "PATCH json-patch+json", "PATCH apply-patch"}, methods(record.drain()))
 	obj := live(t, next)
 	assert.ElementsMatch(t, []string{"argocd Apply v1", api.FieldManager + " Apply v1", "other Update v1"}, managers(obj))
 	for _, e := range obj.GetManagedFields() {
@@ -193,13 +193,13 @@ func TestMovedObjectsNeedFewRequests(t *testing.T) {
 	for i := range objects {
 		must(t, a, widget("v1beta1", fmt.Sprintf("w%d", i), "{port: 80}"))
 	}
-	record.take()
+	record.drain()
 	began := time.Now()
 	for i := range objects {
 		must(t, a, widget("v1", fmt.Sprintf("w%d", i), "{port: 81}"))
 	}
 	perObject := map[string]int{}
-	for _, e := range record.take() {
+	for _, e := range record.drain() {
 		perObject[e.path]++
 	}
 	reads := perObject["/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.many.example.com"]
@@ -305,10 +305,10 @@ func TestMoveIsRepeatedAfterAConflict(t *testing.T) {
 			writeOnce()
 		}
 	}
-	record.take()
+	record.drain()
 	must(t, a, next)
 	move := []string{"PATCH json-patch+json", "PATCH apply-patch"}
-	assert.Equal(t, slices.Concat([]string{"PATCH apply-patch", "GET", "GET"}, move, []string{"GET"}, move), methods(record.take()))
+	assert.Equal(t, slices.Concat([]string{"PATCH apply-patch", "GET", "GET"}, move, []string{"GET"}, move), methods(record.drain()))
 	obj := live(t, next)
 	assert.ElementsMatch(t, []string{api.FieldManager + " Apply v1", "other Update v1"}, managers(obj))
 	assert.Equal(t, map[string]any{"port": int64(81), "accessPolicy": "deny"}, obj.Object["spec"])
@@ -352,13 +352,13 @@ func TestMoveWithoutEffectIsInvalid(t *testing.T) {
 					r.URL.RawQuery += "&dryRun=All" // the server stores nothing
 				}
 			}
-			record.take()
+			record.drain()
 			_, err := a.Apply(t.Context(), next, release.Updating)
 			var failed *failure.Error
 			require.ErrorAs(t, err, &failed)
 			assert.Equal(t, api.ReasonResourceInvalid, failed.Reason)
 			assert.Contains(t, failed.Remedy, tt.remedy)
-			assert.LessOrEqual(t, len(record.take()), 1+1+4*3, "the definition is read once")
+			assert.LessOrEqual(t, len(record.drain()), 1+1+4*3, "the definition is read once")
 		})
 	}
 }
@@ -407,15 +407,15 @@ func TestFieldsMayChangeTheirTypeBetweenVersions(t *testing.T) {
 			predicted, err := a.Predict(t.Context(), next, release.Updating)
 			require.NoError(t, err)
 			assert.Equal(t, tt.want, at(predicted.Object.Object, "spec.note"))
-			record.take()
+			record.drain()
 			must(t, a, next)
-			assert.Len(t, record.take(), tt.requests)
+			assert.Len(t, record.drain(), tt.requests)
 			obj := live(t, next)
 			assert.Equal(t, tt.want, at(obj.Object, "spec.note"))
 			assert.Nil(t, at(obj.Object, "spec.port"), "a field that the release drops disappears")
 			assert.Equal(t, "kept", obj.GetLabels()["theirs"])
 			must(t, a, next)
-			assert.Equal(t, []string{"PATCH apply-patch"}, methods(record.take()))
+			assert.Equal(t, []string{"PATCH apply-patch"}, methods(record.drain()))
 		})
 	}
 }
@@ -475,9 +475,9 @@ func TestDefaultsOfAnotherTypeNeedNoReplacement(t *testing.T) {
 	a, record := connect(t, owner)
 	must(t, a, widget("v1beta1", "{port: 80}"))
 	next := widget("v1", "{}")
-	record.take()
+	record.drain()
 	must(t, a, next)
-	assert.Equal(t, []string{"PATCH apply-patch", "GET", "GET", "PATCH json-patch+json", "PATCH apply-patch"}, methods(record.take()))
+	assert.Equal(t, []string{"PATCH apply-patch", "GET", "GET", "PATCH json-patch+json", "PATCH apply-patch"}, methods(record.drain()))
 	assert.Equal(t, map[string]any{"note": []any{"new"}, "accessPolicy": "deny"}, live(t, next).Object["spec"])
 	assert.Equal(t, []string{api.FieldManager + " Apply v1"}, managers(live(t, next)))
 }
@@ -542,9 +542,9 @@ func TestConversionWebhooksNeedNoMove(t *testing.T) {
 		require.NoError(c, err)
 		assert.Greater(c, calls.Load(), before)
 	}, eventually, tick)
-	record.take()
+	record.drain()
 	must(t, a, next)
-	assert.Equal(t, []string{"PATCH apply-patch"}, methods(record.take()))
+	assert.Equal(t, []string{"PATCH apply-patch"}, methods(record.drain()))
 	assert.Equal(t, "deny", at(live(t, next).Object, "spec.accessPolicy"))
 }
 
@@ -598,9 +598,9 @@ func TestDiscardedFieldsAreTakenBack(t *testing.T) {
 			require.ErrorIs(t, err, context.Canceled)
 			var diagnosis *failure.Diagnosis
 			assert.NotErrorAs(t, err, &diagnosis, "a shutdown is not a failure of the registry")
-			record.take()
+			record.drain()
 			change := must(t, a.With(apply.Options{UID: applied.UID, Former: tt.former}), next)
-			assert.LessOrEqual(t, len(record.take()), 4)
+			assert.LessOrEqual(t, len(record.drain()), 4)
 			assert.Equal(t, "took back its fields, whose owners the server had discarded"+tt.note, change.Message)
 			assert.Equal(t, tt.want, live(t, next).Object["spec"])
 			assert.Contains(t, managers(live(t, next)), "before-first-apply Update v1", "fields of others stay theirs")
@@ -627,9 +627,9 @@ func TestFieldsOfAnUnownedObjectAreNotTakenBack(t *testing.T) {
 	require.Empty(t, applied.Message)
 	again := must(t, a.With(apply.Options{UID: applied.UID}), m)
 	assert.Equal(t, "took back its fields, whose owners the server had discarded", again.Message)
-	record.take()
+	record.drain()
 	assert.Empty(t, must(t, a.With(apply.Options{UID: applied.UID}), m).Message, "once is enough")
-	assert.Equal(t, []string{"PATCH apply-patch"}, methods(record.take()))
+	assert.Equal(t, []string{"PATCH apply-patch"}, methods(record.drain()))
 	must(t, a, configMap(t, ns, "a", "{}", "{}"))
 	assert.Equal(t, map[string]any{"other": "theirs"}, live(t, m).Object["data"])
 }
@@ -742,9 +742,9 @@ spec:
 			must(t, a, first)
 			predicted, err := a.Predict(t.Context(), next, release.Updating)
 			require.NoError(t, err)
-			record.take()
+			record.drain()
 			must(t, a, next)
-			assert.LessOrEqual(t, len(record.take()), 5)
+			assert.LessOrEqual(t, len(record.drain()), 5)
 			want := next.Object.DeepCopy()
 			require.NoError(t, unstructured.SetNestedField(want.Object, "deny", "spec", "accessPolicy"))
 			assert.Equal(t, want.Object["spec"], live(t, next).Object["spec"])

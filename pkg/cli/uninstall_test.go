@@ -204,6 +204,6 @@ func TestFinishedUninstallPrintsASummary(t *testing.T) {
 	}
 	out, errs, err := runCvo(t, "uninstall", "--kubeconfig", e.Kubeconfig, "--with-platform", "--yes")
 	require.NoError(t, err, errs)
-	assert.Contains(t, errs, "warning: without the platform, nothing ends the changes of the node stage on 1 node (changed), nor removes its folder: run 'cvo nodes release --all' first\n")
+	assert.Contains(t, errs, "warning: uninstalling leaves changes and files of the node stage on 1 node (changed): run 'cvo nodes release --all' first\n")
 	assert.Regexp(t, `\nRemoved the version operator and the whole platform from https://\S+: objects deleted 1, kept 0\.\n$`, out)
 }

@@ -224,7 +224,7 @@ func (c *requestCluster) showsThePause(t *testing.T) {
 		"../../manifests/0000_00_cluster-version-operator_02_releaserollouts.crd.yaml",
 	}})
 	require.NoError(t, err)
-	const paused = "Updates are paused: 'cvo upgrade resume' starts it\n"
+	const paused = "Updates are paused. Start this one with 'cvo upgrade resume'.\n"
 	next := clusterversions.Release("4.14.3", "3")
 	requested := func(cv *configv1.ClusterVersion) { cv.Spec.DesiredUpdate = &configv1.Update{Version: next.Version} }
 	started := func(cv *configv1.ClusterVersion) {

@@ -52,7 +52,7 @@ func readExisting(ctx context.Context, c *target.Cluster, namespace, name string
 		what string
 		key  client.ObjectKey
 		into client.Object
-		take func()
+		set  func()
 	}{
 		{"ClusterVersion", client.ObjectKey{Name: name}, cv, func() { e.ClusterVersion = cv }},
 		{"Deployment", client.ObjectKey{Namespace: namespace, Name: target.Operator}, deployment, func() { e.Deployment = deployment }},
@@ -69,7 +69,7 @@ func readExisting(ctx context.Context, c *target.Cluster, namespace, name string
 		case err != nil:
 			return Existing{}, fmt.Errorf("reading %s %s: %w", part.what, strings.TrimPrefix(part.key.String(), "/"), err)
 		default:
-			part.take()
+			part.set()
 		}
 	}
 	if e.beingDeleted, err = findBeingDeleted(ctx, c, namespace, name); err != nil {

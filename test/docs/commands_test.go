@@ -131,15 +131,15 @@ func simple(text string) (commands [][]string) {
 	}
 	var (
 		words []string
-		word  strings.Builder
+		next  strings.Builder
 		quote rune
 		some  bool
 	)
 	endWord := func() {
 		if some {
-			words = append(words, word.String())
+			words = append(words, next.String())
 		}
-		word.Reset()
+		next.Reset()
 		some = false
 	}
 	endCommand := func() {
@@ -154,7 +154,7 @@ func simple(text string) (commands [][]string) {
 		case r == '$' && i+1 < len(runes) && runes[i+1] == '(' && quote != '\'':
 			inner := closing(string(runes[i+2:]))
 			commands = append(commands, simple(inner)...)
-			word.WriteString("SUBSTITUTED")
+			next.WriteString("SUBSTITUTED")
 			some = true
 			i += 2 + len([]rune(inner))
 		case quote != 0 && r == quote:
@@ -162,7 +162,7 @@ func simple(text string) (commands [][]string) {
 		case quote == 0 && (r == '\'' || r == '"'):
 			quote, some = r, true
 		case quote != 0:
-			word.WriteRune(r)
+			next.WriteRune(r)
 		case r == '\\' && i+1 < len(runes) && runes[i+1] == '\n':
 			endWord()
 			i++
@@ -175,7 +175,7 @@ func simple(text string) (commands [][]string) {
 		case r == ' ':
 			endWord()
 		default:
-			word.WriteRune(r)
+			next.WriteRune(r)
 			some = true
 		}
 	}
@@ -211,17 +211,16 @@ var (
 func bare(words []string) []string {
 	var kept []string
 	for i := 0; i < len(words); i++ {
-		word := words[i]
-		switch {
-		case len(kept) == 0 && (word == "do" || word == "then" || word == "!" || assignment.MatchString(word)):
-		case len(kept) == 0 && (word == "for" || word == "done" || word == "fi" || word == "if"):
+		switch w := words[i]; {
+		case len(kept) == 0 && (w == "do" || w == "then" || w == "!" || assignment.MatchString(w)):
+		case len(kept) == 0 && (w == "for" || w == "done" || w == "fi" || w == "if"):
 			return nil
-		case redirection.MatchString(word):
-			if strings.TrimLeft(word, "012<>&") == "" && !strings.Contains(word, "&") {
+		case redirection.MatchString(w):
+			if strings.TrimLeft(w, "012<>&") == "" && !strings.Contains(w, "&") {
 				i++ // the next word is the file's name
 			}
 		default:
-			kept = append(kept, word)
+			kept = append(kept, w)
 		}
 	}
 	return kept

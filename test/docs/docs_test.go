@@ -64,6 +64,64 @@ func TestWalkPageNamesFunctions(t *testing.T) {
 	}
 }
 
+// maxWords is the maximum length of a page that people write.
+const maxWords = 900
+
+func TestPagesAreShort(t *testing.T) {
+	t.Parallel()
+	pages := pagesIn(t, "docs/user")
+	for _, name := range []string{"README.md", "CONTRIBUTING.md"} {
+		text, err := os.ReadFile(filepath.Join(root, name))
+		require.NoError(t, err)
+		pages = append(pages, page{name: name, text: string(text)})
+	}
+	for _, page := range pages {
+		assert.LessOrEqual(t, len(strings.Fields(page.text)), maxWords, "words of %s", page.name)
+	}
+}
+
+// TestUserPagesBeginWithTheirPurpose checks that each page for users begins with its purpose, and shows a command before its first section.
+func TestUserPagesBeginWithTheirPurpose(t *testing.T) {
+	t.Parallel()
+	purpose, shown := regexp.MustCompile("^This page (explains|lists) "), regexp.MustCompile(`(?m)^\$ \w`)
+	for _, page := range pagesIn(t, "docs/user") {
+		if strings.HasPrefix(page.name, "node") {
+			continue // their beginnings are not written yet
+		}
+		intro, _, _ := strings.Cut(page.text, "\n## ")
+		assert.Regexp(t, purpose, paragraphs(intro)[0], page.name)
+		assert.Regexp(t, shown, intro, "%s shows no command before its first section", page.name)
+	}
+}
+
+// TestPackagesForOtherProgramsHaveAnExample checks that docs/architecture.md lists the packages with an example function, and no others.
+func TestPackagesForOtherProgramsHaveAnExample(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join(root, "docs/architecture.md"))
+	require.NoError(t, err)
+	_, section, _ := strings.Cut(string(page), "\n### Packages for other programs\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	listed, shown := map[string]bool{}, map[string]bool{}
+	for _, name := range codeSpan.FindAllStringSubmatch(section, -1) {
+		listed[name[1]] = true
+	}
+	example := regexp.MustCompile(`(?m)^func Example`)
+	err = filepath.WalkDir(filepath.Join(root, "pkg"), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		source, err := os.ReadFile(path)
+		if err == nil && example.Match(source) {
+			folder, err := filepath.Rel(filepath.Join(root, "pkg"), filepath.Dir(path))
+			shown[filepath.ToSlash(folder)] = true
+			return err
+		}
+		return err
+	})
+	require.NoError(t, err)
+	assert.Equal(t, shown, listed)
+}
+
 // exported lists the exported functions of a package, with methods as Type.Method.
 func exported(t *testing.T, dir string) map[string]bool {
 	t.Helper()

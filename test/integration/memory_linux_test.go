@@ -158,8 +158,8 @@ func TestTenantWritesCostLittle(t *testing.T) {
 	require.NoError(t, err)
 	p.awaitRecreated(core)
 
-	labelled := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "busy", Labels: map[string]string{api.OwnedByLabel: "version"}}}
-	_, err = core.ConfigMaps("default").Create(t.Context(), labelled, metav1.CreateOptions{})
+	labeled := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "busy", Labels: map[string]string{api.OwnedByLabel: "version"}}}
+	_, err = core.ConfigMaps("default").Create(t.Context(), labeled, metav1.CreateOptions{})
 	require.NoError(t, err)
 	begin, before := time.Now(), operator.cpu(t)
 	var group errgroup.Group
@@ -167,7 +167,7 @@ func TestTenantWritesCostLittle(t *testing.T) {
 	for range 4 {
 		group.Go(func() error {
 			for n := done.Add(1); n <= writes; n = done.Add(1) {
-				edited := labelled.DeepCopy()
+				edited := labeled.DeepCopy()
 				edited.Data = map[string]string{"n": fmt.Sprint(n)}
 				if _, err := core.ConfigMaps("default").Update(t.Context(), edited, metav1.UpdateOptions{}); err != nil {
 					return err

@@ -88,8 +88,8 @@ func TestReleasedNodeLeavesTheStage(t *testing.T) {
 	assert.Equal(t, "again", string(data))
 }
 
-// TestReleaseCompletesTheChangeWithWhichTheHostHasRebooted has the services of the host remove the folder from which they run.
-func TestReleaseCompletesTheChangeWithWhichTheHostHasRebooted(t *testing.T) {
+// TestReleaseCompletesAChangeAfterItsReboot has the services of the host remove the folder from which they run.
+func TestReleaseCompletesAChangeAfterItsReboot(t *testing.T) {
 	s := prepare(t, "n1")
 	h := s.playHost("n1")
 	s.controller("1.0.0")

@@ -39,8 +39,8 @@ func (w *warnings) HandleWarningHeaderWithContext(_ context.Context, _ int, _, t
 	w.texts = append(w.texts, text)
 }
 
-// take returns the warnings since the last call.
-func (w *warnings) take() []string {
+// drain returns the warnings since the last call.
+func (w *warnings) drain() []string {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
 	texts := w.texts
@@ -65,7 +65,7 @@ func TestPauseWarnsOfWhatItDefers(t *testing.T) {
 	write := func(change func()) []string {
 		change()
 		require.NoError(t, c.Update(t.Context(), p))
-		return seen.take()
+		return seen.drain()
 	}
 	const text = "Validation failed for ValidatingAdmissionPolicy 'machine-config-pause-warning' with binding 'machine-config-pause-warning': " +
 		"MachineConfigPool pause-warning is paused: until it is resumed, its nodes get no new MachineConfig, such as certificates, pull secrets and the image " +

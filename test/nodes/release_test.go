@@ -152,9 +152,9 @@ func (p *platform) pods(version string, nodes ...string) (stop func()) {
 	}
 }
 
-// TestReleaseWithTheNodeStage lets the version operator install a release with the stage, and update it to one with another config of the control
+// TestOperatorInstallsAndUpdatesTheNodeStage lets the version operator install a release with the stage, and update it to one with another config of the control
 // plane. The test plays Kubernetes' controllers and kubelets.
-func TestReleaseWithTheNodeStage(t *testing.T) {
+func TestOperatorInstallsAndUpdatesTheNodeStage(t *testing.T) {
 	p := newPlatform(t, "m1", "n2")
 	first := p.newRelease("1.0.0", "")
 	p.cvo("install", "--no-operator", "--release-image", first, "--trust", p.trust, "--kubeconfig", p.env.Kubeconfig)

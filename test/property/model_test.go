@@ -175,7 +175,7 @@ func (s *state) dropBroken(k kind) {
 	}
 }
 
-// lose removes a field, whoever its owners are.
+// lose removes a field with any owners.
 func (s *state) lose(name string) {
 	for by := range s.fields[name].owners {
 		s.contested = s.contested || by != engine

@@ -17,7 +17,7 @@ import (
 // plane of an OpenShift cluster needs.
 //
 // "before-first-apply" is not in the list, although it may own their fields. The API server invents this manager when an object without
-// managedFields is applied, and assigns all of the object's fields to it, whoever wrote them. Adopting them would remove fields of other
+// managedFields is applied, and assigns all of the object's fields to it, regardless of their writers. Adopting them would remove fields of other
 // writers.
 func IsFormerManager(e *metav1.ManagedFieldsEntry) bool {
 	return e.Operation == metav1.ManagedFieldsOperationUpdate && e.Subresource == "" &&

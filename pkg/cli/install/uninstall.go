@@ -250,8 +250,8 @@ func (o *uninstallOptions) warnOfNodes(ctx context.Context, streams command.Stre
 	if len(names) == 0 {
 		return
 	}
-	fmt.Fprintln(streams.Err, terminal.OneLine(fmt.Sprintf("warning: without the platform, nothing ends the changes of the node stage on %s (%s), "+
-		"nor removes its folder: run 'cvo nodes release --all' first", printable.Count(len(names), "node"), printable.List(names, mostNodes))))
+	fmt.Fprintln(streams.Err, terminal.OneLine(fmt.Sprintf("warning: uninstalling leaves changes and files of the node stage on %s (%s): "+
+		"run 'cvo nodes release --all' first", printable.Count(len(names), "node"), printable.List(names, mostNodes))))
 }
 
 // mostNodes is the maximum number of nodes that a warning names.

@@ -95,7 +95,7 @@ func TestStatusListsOrphans(t *testing.T) {
 	o.applied("other", "{apiVersion: v1, kind: ConfigMap, metadata: {namespace: app, name: of-another-owner}}")
 	configMaps := clients.CoreV1().ConfigMaps("app")
 	_, err = configMaps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
-		Name: "labelled-by-another", Labels: map[string]string{api.OwnedByLabel: "version"},
+		Name: "labeled-by-another", Labels: map[string]string{api.OwnedByLabel: "version"},
 	}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	require.NoError(t, configMaps.Delete(t.Context(), "deleting", metav1.DeleteOptions{}))

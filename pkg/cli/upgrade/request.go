@@ -94,7 +94,7 @@ func (f *requestFlags) print(streams command.Streams, r *request.Request) error 
 	}
 	message := printable.Lines(r.Message)
 	if r.Paused {
-		defer fmt.Fprintln(streams.Out, "Updates are paused: 'cvo upgrade resume' starts it")
+		defer fmt.Fprintln(streams.Out, "Updates are paused. Start this one with 'cvo upgrade resume'.")
 	}
 	if r.Patch == nil || r.DryRun == "" {
 		fmt.Fprintln(streams.Out, message)

@@ -17,7 +17,7 @@ func BenchmarkSave(b *testing.B) {
 			require.NoError(b, s.Save(b.Context(), inv))
 			ids := slices.SortedFunc(maps.Keys(inv.Records), Compare)
 			sent := 0
-			w.take()
+			w.drain()
 			b.ReportAllocs()
 			i := 0
 			for b.Loop() {
@@ -29,7 +29,7 @@ func BenchmarkSave(b *testing.B) {
 				}
 				require.NoError(b, s.Save(b.Context(), inv))
 			}
-			sent = len(w.take())
+			sent = len(w.drain())
 			b.ReportMetric(float64(sent)/float64(b.N), "requests/op")
 		})
 	}

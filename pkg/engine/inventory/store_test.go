@@ -70,8 +70,8 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// take returns the sorted writes since its last call.
-func (w *wire) take() []string {
+// drain returns the sorted writes since its last call.
+func (w *wire) drain() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	taken := slices.Sorted(slices.Values(w.writes))
@@ -98,7 +98,7 @@ func newStore(t testing.TB) (*Store, *kubernetes.Clientset, *wire) {
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "inventory-"},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	w.take()
+	w.drain()
 	return NewStore(clients.CoreV1(), ns.Name, "version"), clients, w
 }
 
@@ -160,13 +160,13 @@ func realLooking(n int) Inventory {
 		{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"},
 	}
 	words := []string{"cluster", "operator", "machine", "config", "network", "storage", "ingress", "monitoring", "image", "registry", "dns", "auth"}
-	word := func() string { return words[random.IntN(len(words))] }
+	pick := func() string { return words[random.IntN(len(words))] }
 	inv := Inventory{Release: "4.23.0", Digest: "sha256:" + strings.Repeat("ab", 32), Records: map[manifest.ID]Record{}}
 	for i := range n {
 		kind := kinds[random.IntN(len(kinds))]
-		id := manifest.ID{Group: kind.Group, Kind: kind.Kind, Name: fmt.Sprintf("%s-%s-%d", word(), word(), i)}
+		id := manifest.ID{Group: kind.Group, Kind: kind.Kind, Name: fmt.Sprintf("%s-%s-%d", pick(), pick(), i)}
 		if !strings.HasPrefix(kind.Kind, "Cluster") && !strings.HasPrefix(kind.Kind, "Custom") {
-			id.Namespace = "openshift-" + word() + "-" + word()
+			id.Namespace = "openshift-" + pick() + "-" + pick()
 		}
 		inv.Records[id] = Record{
 			ID: id, Version: "v1", Content: Content(randomHash(random)), Fields: randomHash(random), Release: "4.23.0", Reached: true,
@@ -202,7 +202,7 @@ func TestStoredInventoryReadsBackEqual(t *testing.T) {
 
 	inv = realLooking(1000)
 	save(t, s, inv)
-	assert.Equal(t, []string{"PATCH version-inventory-0"}, w.take())
+	assert.Equal(t, []string{"PATCH version-inventory-0"}, w.drain())
 	assert.Equal(t, withScope(inv, s.namespace), load(t, s))
 
 	save(t, s, inv)
@@ -211,7 +211,7 @@ func TestStoredInventoryReadsBackEqual(t *testing.T) {
 	require.NoError(t, err)
 	save(t, other, loaded)
 	save(t, another(s), inv) // loads first
-	assert.Empty(t, w.take(), "nothing changed")
+	assert.Empty(t, w.drain(), "nothing changed")
 }
 
 func TestStoreWritesOnlyChangedShards(t *testing.T) {
@@ -219,7 +219,7 @@ func TestStoreWritesOnlyChangedShards(t *testing.T) {
 	inv := realLooking(350)
 	save(t, s, inv)
 	shards := count(t, s)
-	require.Len(t, w.take(), shards)
+	require.Len(t, w.drain(), shards)
 	require.Greater(t, shards, 4)
 
 	for _, id := range slices.SortedFunc(maps.Keys(inv.Records), Compare)[:5] {
@@ -227,17 +227,17 @@ func TestStoreWritesOnlyChangedShards(t *testing.T) {
 		r.Reached, r.Release = false, "4.24.0"
 		inv = inv.With(r)
 		save(t, s, inv)
-		assert.Equal(t, []string{"PATCH " + shardName("version", assign(id, shards))}, w.take())
+		assert.Equal(t, []string{"PATCH " + shardName("version", assign(id, shards))}, w.drain())
 		assert.Equal(t, r, load(t, s).Records[id])
 
 		inv = inv.Forget(id)
 		save(t, s, inv)
-		assert.Equal(t, []string{"PATCH " + shardName("version", assign(id, shards))}, w.take())
+		assert.Equal(t, []string{"PATCH " + shardName("version", assign(id, shards))}, w.drain())
 		assert.NotContains(t, load(t, s).Records, id)
 	}
 	inv.Release = "4.24.0"
 	save(t, s, inv)
-	assert.Equal(t, []string{"PATCH version-inventory-0"}, w.take())
+	assert.Equal(t, []string{"PATCH version-inventory-0"}, w.drain())
 }
 
 func TestStoreAdjustsTheNumberOfShards(t *testing.T) {
@@ -252,7 +252,7 @@ func TestStoreAdjustsTheNumberOfShards(t *testing.T) {
 	save(t, s, small)
 	assert.Equal(t, withScope(small, s.namespace), load(t, s))
 	assert.Equal(t, 1, count(t, s))
-	w.take()
+	w.drain()
 
 	// Near the size for a second shard, the number stays the same.
 	n := 20
@@ -260,13 +260,13 @@ func TestStoreAdjustsTheNumberOfShards(t *testing.T) {
 		n += 5
 		save(t, s, realLooking(n))
 	}
-	w.take()
+	w.drain()
 	for range 3 {
 		save(t, s, realLooking(n-6))
 		save(t, s, realLooking(n))
 	}
 	assert.Equal(t, 2, count(t, s))
-	assert.NotContains(t, strings.Join(w.take(), " "), "DELETE")
+	assert.NotContains(t, strings.Join(w.drain(), " "), "DELETE")
 }
 
 // TestInterruptedSaveLosesNoRecord interrupts a writer between any two requests. The stored inventory always has every record.
@@ -284,7 +284,7 @@ func TestInterruptedSaveLosesNoRecord(t *testing.T) {
 			s, _, w := newSmallStore(t)
 			for stop := 0; ; stop++ {
 				save(t, s, tt.from)
-				w.take()
+				w.drain()
 				left := stop
 				w.before = func(*http.Request) error {
 					if left--; left < 0 {
@@ -383,7 +383,7 @@ func TestDamagedShardsAreSkipped(t *testing.T) {
 				_, err := maps.Update(t.Context(), cm, metav1.UpdateOptions{})
 				require.NoError(t, err)
 			}
-			w.take()
+			w.drain()
 
 			later := another(s)
 			left, err := later.Load(t.Context())
@@ -398,7 +398,7 @@ func TestDamagedShardsAreSkipped(t *testing.T) {
 			}
 
 			save(t, later, left)
-			assert.Equal(t, []string{"PATCH version-inventory-1"}, w.take(), "the next save repairs it")
+			assert.Equal(t, []string{"PATCH version-inventory-1"}, w.drain(), "the next save repairs it")
 			assert.Equal(t, left, load(t, s))
 		})
 	}
@@ -431,9 +431,9 @@ func TestRecordsNextToADamagedLineAreKept(t *testing.T) {
 	loaded, err := next.Load(t.Context())
 	require.ErrorContains(t, err, "ConfigMap version-inventory-0: skipped 3 lines, starting with line 3: ")
 	assert.Equal(t, inv.Records, loaded.Records)
-	w.take()
+	w.drain()
 	save(t, next, loaded)
-	assert.Equal(t, []string{"PATCH version-inventory-0"}, w.take(), "the next save removes the lines")
+	assert.Equal(t, []string{"PATCH version-inventory-0"}, w.drain(), "the next save removes the lines")
 	assert.Equal(t, inv.Records, load(t, s).Records)
 }
 
@@ -475,9 +475,9 @@ func TestStoreDropsRecordsThatNoAPIServerAccepts(t *testing.T) {
 			require.ErrorContains(t, err, "dropped 1 of 2 records because no API server accepts their objects")
 			assert.Contains(t, loaded.Records, good)
 			assert.NotContains(t, loaded.Records, bad)
-			w.take()
+			w.drain()
 			save(t, next, loaded)
-			assert.Equal(t, []string{"PATCH version-inventory-0"}, w.take(), "the next save removes the dropped record")
+			assert.Equal(t, []string{"PATCH version-inventory-0"}, w.drain(), "the next save removes the dropped record")
 			assert.Equal(t, loaded.Records, load(t, s).Records)
 		})
 	}
@@ -521,7 +521,7 @@ func TestStoreOverwritesForeignChanges(t *testing.T) {
 			assert.Equal(t, ApplySetID(s.namespace, "version"), shardOf(t, s, 0).Labels[applySetIDLabel])
 		})
 	}
-	w.take()
+	w.drain()
 }
 
 // TestStoreRewritesReplacedConfigMaps replaces one ConfigMap. The next Save writes all of them, even those without changes.

@@ -100,9 +100,9 @@ func TestNamedScopeWatchesOneObject(t *testing.T) {
 		us.apply(t, configMaps, configMap(t, ns, fmt.Sprint("b", i), "k: v"))
 	}
 	us.apply(t, configMaps, configMap(t, other, "a", "k: v"))
-	unlabelled := configMap(t, ns, "a", "k: v")
-	unlabelled.SetLabels(nil)
-	a := us.apply(t, configMaps, unlabelled)
+	unlabeled := configMap(t, ns, "a", "k: v")
+	unlabeled.SetLabels(nil)
+	a := us.apply(t, configMaps, unlabeled)
 	w.until(t, scope, ns, "a", at(a.GetResourceVersion()))
 	assert.Equal(t, []types.NamespacedName{{Namespace: ns, Name: "a"}}, slices.Collect(maps.Keys(maps.Collect(w.All(scope)))))
 	assert.Less(t, l.arrived.Load()-arrived, int64(2_000), "only one object")

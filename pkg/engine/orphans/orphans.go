@@ -84,12 +84,12 @@ func Find(ctx context.Context, config *rest.Config, namespace, owner string) (Li
 	if inv.Release == "" && len(inv.Records) == 0 && complete {
 		f.warnings[fmt.Sprintf("no inventory of %q in namespace %s", owner, namespace)] = true
 	}
-	labelled := f.list(ctx, served, kindsOf(inv, served, complete))
+	labeled := f.list(ctx, served, kindsOf(inv, served, complete))
 	list := List{Owner: owner, Release: inv.Release, Orphans: []Orphan{}}
 	for _, r := range inv.Orphans() {
-		list.Orphans = append(list.Orphans, f.dropped(ctx, served, labelled, r))
+		list.Orphans = append(list.Orphans, f.dropped(ctx, served, labeled, r))
 	}
-	unrecorded, err := f.unrecorded(ctx, labelled, inv)
+	unrecorded, err := f.unrecorded(ctx, labeled, inv)
 	if err != nil {
 		return List{}, err
 	}
@@ -222,10 +222,10 @@ func (f *finder) listKind(ctx context.Context, kind schema.GroupKind, resource s
 }
 
 // dropped describes an object that a release no longer contains.
-func (f *finder) dropped(ctx context.Context, served servedKinds, labelled map[manifest.ID]seen, r inventory.Record) Orphan {
+func (f *finder) dropped(ctx context.Context, served servedKinds, labeled map[manifest.ID]seen, r inventory.Record) Orphan {
 	o := Orphan{ID: r.ID, LastRelease: r.Release, DroppedBy: r.Dropped}
 	o.Protected, _ = inventory.Protected(r.ID)
-	now, ok := labelled[r.ID]
+	now, ok := labeled[r.ID]
 	if !ok {
 		meta, err := f.get(ctx, served, r)
 		switch {
@@ -267,9 +267,9 @@ func (f *finder) get(ctx context.Context, served servedKinds, r inventory.Record
 
 // unrecorded returns the objects that we applied but that have no record. The operator records an object shortly after applying it. So if
 // unrecorded finds any, it reads the inventory again.
-func (f *finder) unrecorded(ctx context.Context, labelled map[manifest.ID]seen, inv inventory.Inventory) ([]Orphan, error) {
+func (f *finder) unrecorded(ctx context.Context, labeled map[manifest.ID]seen, inv inventory.Inventory) ([]Orphan, error) {
 	ids := map[manifest.ID]bool{}
-	for id, now := range labelled {
+	for id, now := range labeled {
 		if _, recorded := inv.Records[id]; now.ours && !recorded {
 			ids[id] = true
 		}
@@ -291,7 +291,7 @@ func (f *finder) unrecorded(ctx context.Context, labelled map[manifest.ID]seen, 
 		if o.Protected, protected = inventory.Protected(id); protected {
 			o.Note += "; protected: " + o.Protected
 		}
-		if labelled[id].deleting {
+		if labeled[id].deleting {
 			o.Note = "not recorded; being deleted"
 		}
 		list = append(list, o)

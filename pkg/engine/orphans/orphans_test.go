@@ -165,7 +165,7 @@ func TestFindListsUnrecordedObjects(t *testing.T) {
 	living := s.configMap("living")
 	s.configMap("forgotten")
 	s.apply("of-another-owner", api.FieldManager, "another", nil)
-	s.apply("labelled-by-another", "kubectl", s.name, nil)
+	s.apply("labeled-by-another", "kubectl", s.name, nil)
 	s.record(living)
 	s.drop(living)
 	list := s.find(s.config)

@@ -100,7 +100,7 @@ type Graph struct {
 	tasks []*Node
 	// preds and succs contain lists by node index, each sorted by index.
 	preds, succs [][]*Node
-	// pathLengths is, by node index, the number of tasks on the longest path from the node.
+	// pathLengths[i] is the number of tasks on the longest path from node i.
 	pathLengths []int
 }
 

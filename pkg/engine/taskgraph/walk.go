@@ -126,7 +126,7 @@ type walk struct {
 	lock sync.Mutex
 	// changed is signaled when ready or running changes, or the context ends.
 	changed *sync.Cond
-	// waiting is, by node, the number of predecessors that have not settled.
+	// waiting counts the unsettled predecessors of each node.
 	waiting []int
 	ready   queue
 	// held contains the held and open tasks since the bell last rang, and rings counts its rings.

@@ -177,11 +177,11 @@ func (p *Plan) addOperator(payload *payload.Payload) error {
 			return fmt.Errorf("%w for this namespace: the release runs it in %s: use --namespace %s", ErrNoOperator, namespace, namespace)
 		}
 		delete(missing, m.ID())
-		way := AsRelease
+		mode := AsRelease
 		if m.CreateOnly() {
-			way = CreateOnce
+			mode = CreateOnce
 		}
-		p.Items = append(p.Items, Item{m, way})
+		p.Items = append(p.Items, Item{m, mode})
 	}
 	for _, id := range append([]manifest.ID{p.Deployment()}, target.CRD(target.NeededCRDs()[0]), target.CRD(target.NeededCRDs()[1])) {
 		if missing[id] {

@@ -54,7 +54,7 @@ func (a attempts) wait(now time.Time) time.Duration {
 // recall reads the attempts of former processes.
 func (d *Daemon) recall(ctx context.Context) {
 	if err := d.host.ReadRecord(attemptsRecord, &d.attempts); err != nil {
-		logr.FromContextOrDiscard(ctx).Error(err, "the former attempts are not known, so a failed update starts again now")
+		logr.FromContextOrDiscard(ctx).Error(err, "cannot read earlier attempts; retrying a failed update now")
 	}
 	if now := d.clock.Now(); d.attempts.Last.After(now) {
 		d.attempts.Last = now // the clock of the host has been set back

@@ -358,8 +358,8 @@ func TestNewTargetEndsARepair(t *testing.T) {
 	assert.Equal(t, mc.Name, state.Current.Name)
 }
 
-// TestRepairThatIsRolledBackEndsWithTheDifference restores the file by hand after the guard has undone the repair.
-func TestRepairThatIsRolledBackEndsWithTheDifference(t *testing.T) {
+// TestNodeRecoversWhenTheFileIsRestoredAfterARollback restores the file by hand after the guard has undone the repair.
+func TestNodeRecoversWhenTheFileIsRestoredAfterARollback(t *testing.T) {
 	s, m, config := currentMachine(t)
 	d := process(t, s, m)
 	require.NoError(t, os.Remove(m.Root+"/etc/motd"))

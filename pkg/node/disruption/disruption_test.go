@@ -33,14 +33,14 @@ func list(words ...string) []operatorv1.NodeDisruptionPolicySpecAction {
 func words(actions []disruption.Action) []string {
 	var all []string
 	for _, a := range actions {
-		word := string(a.Type)
+		text := string(a.Type)
 		if a.Reload != nil {
-			word += ":" + string(a.Reload.ServiceName)
+			text += ":" + string(a.Reload.ServiceName)
 		}
 		if a.Restart != nil {
-			word += ":" + string(a.Restart.ServiceName)
+			text += ":" + string(a.Restart.ServiceName)
 		}
-		all = append(all, word)
+		all = append(all, text)
 	}
 	return all
 }

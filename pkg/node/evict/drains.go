@@ -208,7 +208,7 @@ func (r *drains) show(ctx context.Context, n *corev1.Node, blocker string) (afte
 	r.written.Add(next)
 	if blocker != "" {
 		logr.FromContextOrDiscard(ctx).Info("drain blocked", "node", n.Name, "reason", blocker)
-		r.recorder.Event(n, corev1.EventTypeWarning, "DrainBlocked", blocker)
+		r.recorder.Event(n, corev1.EventTypeWarning, api.EventDrainBlocked, blocker)
 	}
 	return after, nil
 }
@@ -471,7 +471,7 @@ func (r *drains) deletePod(ctx context.Context, n *corev1.Node, rules drain.Rule
 		return answer
 	}
 	logr.FromContextOrDiscard(ctx).Info("pod deleted", "node", n.Name, "pod", pod.Namespace+"/"+pod.Name, "reason", reason)
-	r.recorder.Eventf(n, corev1.EventTypeWarning, "PodDeleted", "Deleted pod %s/%s by %s, because its eviction was refused: %s",
+	r.recorder.Eventf(n, corev1.EventTypeWarning, api.EventPodDeleted, "Deleted pod %s/%s by %s, because its eviction was refused: %s",
 		pod.Namespace, pod.Name, rules.DeletionReason(), printable.Excerpt(reason, blockerText))
 	return answer
 }

@@ -404,7 +404,7 @@ func (m *Machine) act(ctx context.Context, action disruption.Action) error {
 	case operatorv1.RestartStatusAction:
 		return m.init.Restart(ctx, string(action.Restart.ServiceName))
 	default:
-		return fmt.Errorf("action %s is not known", action.Type)
+		return fmt.Errorf("unknown action %q", action.Type)
 	}
 }
 

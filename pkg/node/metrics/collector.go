@@ -33,7 +33,7 @@ type collector struct {
 
 // Add registers the metrics. The manager's scheme is one that cluster.NewScheme returned, and its controllers watch the same kinds.
 func Add(ctx context.Context, mgr manager.Manager, clk clock.PassiveClock, registry prometheus.Registerer) error {
-	c := &collector{clock: clk, elected: mgr.Elected(), reader: mgr.GetCache(), descriptions: describe(), phases: newPhases()}
+	c := &collector{clock: clk, elected: mgr.Elected(), reader: mgr.GetCache(), descriptions: describe(), phases: NewPhases()}
 	informer, err := mgr.GetCache().GetInformer(ctx, &mcfgv1.MachineConfigNode{}, cache.BlockUntilSynced(false))
 	if err != nil {
 		return fmt.Errorf("watching MachineConfigNodes: %w", err)
@@ -56,11 +56,8 @@ func Add(ctx context.Context, mgr manager.Manager, clk clock.PassiveClock, regis
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(out chan<- *prometheus.Desc) {
-	d := c.descriptions
-	for _, desc := range []*prometheus.Desc{
-		d.osImage, d.drainError, d.state, d.machines, d.updated, d.degraded, d.unavailable, d.slots, d.bound, d.blocked,
-	} {
-		out <- desc
+	for _, d := range Descriptions() {
+		out <- d
 	}
 	c.phases.Describe(out)
 }

@@ -28,6 +28,12 @@ type descriptions struct {
 	slots, bound, blocked                                                *prometheus.Desc
 }
 
+// Descriptions returns the descriptions of the gauges.
+func Descriptions() []*prometheus.Desc {
+	d := describe()
+	return []*prometheus.Desc{d.osImage, d.drainError, d.state, d.machines, d.updated, d.degraded, d.unavailable, d.slots, d.bound, d.blocked}
+}
+
 func describe() descriptions {
 	return descriptions{
 		osImage:     gauge("os_image_url_override", "1 if a MachineConfig of the pool replaces the release's image of the operating system, else 0.", "pool"),

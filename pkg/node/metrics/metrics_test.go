@@ -115,7 +115,7 @@ func TestSeriesEndWithTheirNode(t *testing.T) {
 }
 
 func TestMetricsAreWellFormed(t *testing.T) {
-	phases := newPhases()
+	phases := NewPhases()
 	phases.WithLabelValues("worker", "Drain").Observe(1)
 	registry := registryOf(t, exampleState(), epoch, phases)
 	problems, err := testutil.GatherAndLint(registry)
@@ -150,7 +150,7 @@ func collected[T any](send func(chan<- T)) <-chan T {
 
 // TestPhasesAreCountedOnceTheyEnd makes the writes of a daemon. The second update fails while the host is changed, and another config replaces it.
 func TestPhasesAreCountedOnceTheyEnd(t *testing.T) {
-	phases := newPhases()
+	phases := NewPhases()
 	machine := &mcfgv1.MachineConfigNode{}
 	machine.Spec.Pool.Name = "worker"
 	at := func(seconds int, step progress.Step, failure string) {
@@ -194,7 +194,7 @@ func TestPhasesAreCountedOnceTheyEnd(t *testing.T) {
 
 // TestOnlyTheLeaderServesMetrics has a collector that would fail to read.
 func TestOnlyTheLeaderServesMetrics(t *testing.T) {
-	c := &collector{elected: make(chan struct{}), descriptions: describe(), phases: newPhases()}
+	c := &collector{elected: make(chan struct{}), descriptions: describe(), phases: NewPhases()}
 	c.phases.WithLabelValues("worker", "Drain").Observe(1)
 	assert.Zero(t, testutil.CollectAndCount(c))
 }

@@ -18,8 +18,8 @@ var phases = []struct {
 	{"Resume", mcfgv1.MachineConfigNodeUpdateUncordoned, mcfgv1.MachineConfigNodeUpdated},
 }
 
-// newPhases returns the histogram of the phases' durations.
-func newPhases() *prometheus.HistogramVec {
+// NewPhases returns the histogram of the phases' durations.
+func NewPhases() *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "cvo_node_phase_duration_seconds",
 		Help: "Time that nodes of the pool needed for a phase of their update: Prepare, Drain, Apply or Resume. A phase that ends without success is not counted.",

@@ -67,7 +67,7 @@ func (p *Pool) RequireJobs(config string, nodes []*corev1.Node, rules *api.NodeR
 		r.jobs.State.Refusal = cmp.Or(r.jobs.State.Refusal, sources[step].Refusal)
 		for _, made := range sources[step].Jobs {
 			if state, _ := policy.StateOf(made); state == policy.JobRunning {
-				r.running[made.Annotations[api.NodeJobAnnotation]] = made.Namespace + "/" + made.Name
+				r.running[made.Annotations[api.NodeJobNodeAnnotation]] = made.Namespace + "/" + made.Name
 			}
 		}
 	}

@@ -235,7 +235,7 @@ func (r *round) isReturned(p *Pool, n *corev1.Node) bool {
 // startNodes returns at most free nodes, and for each candidate whether it is among them.
 func (r *round) startNodes(p *Pool, free int) (nodes []*corev1.Node, started []bool) {
 	started = make([]bool, len(p.Candidates))
-	take := func(c *candidate) {
+	begin := func(c *candidate) {
 		r.start(c.load)
 		started[c.position] = true
 		nodes = append(nodes, c.node)
@@ -255,13 +255,13 @@ func (r *round) startNodes(p *Pool, free int) (nodes []*corev1.Node, started []b
 			heap.Fix(&first, 0)
 		default:
 			heap.Pop(&first)
-			take(best)
+			begin(best)
 		}
 	}
 	most := r.mostLast(p)
 	for _, c := range last {
 		if len(nodes) < free && most > 0 && !p.isZoneFull(c.node) && r.cost(c.load).overdrawn < 0 && r.heldBudget(c.load) < 0 {
-			take(c)
+			begin(c)
 			most--
 		}
 	}

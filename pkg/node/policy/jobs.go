@@ -55,7 +55,7 @@ func NewJob(from *batchv1.CronJob, deadline time.Duration, step Step, node, conf
 	job.Namespace, job.Name = from.Namespace, JobName(from.Name, step, node, config)
 	job.OwnerReferences = []metav1.OwnerReference{{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "CronJob", Name: from.Name, UID: from.UID}}
 	job.Labels = with(job.Labels, api.NodeJobLabel, from.Name)
-	job.Annotations = with(with(job.Annotations, api.NodeJobAnnotation, node), api.NodeJobConfigAnnotation, config)
+	job.Annotations = with(with(job.Annotations, api.NodeJobNodeAnnotation, node), api.NodeJobConfigAnnotation, config)
 	job.Spec.ActiveDeadlineSeconds = new(int64(deadline / time.Second))
 	job.Spec.Suspend = nil // its deadline would not count
 	if job.Spec.TTLSecondsAfterFinished == nil {

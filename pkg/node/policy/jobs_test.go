@@ -32,7 +32,7 @@ func TestJobIsMadeFromItsCronJob(t *testing.T) {
 	assert.Equal(t, before, cron, "the CronJob belongs to the cache")
 	assert.Equal(t, "backup/"+JobName("check", After, "n1", "rendered-a"), job.Namespace+"/"+job.Name)
 	assert.Equal(t, map[string]string{"team": "a", api.NodeJobLabel: "check"}, job.Labels)
-	assert.Equal(t, map[string]string{"note": "b", api.NodeJobAnnotation: "n1", api.NodeJobConfigAnnotation: "rendered-a"}, job.Annotations)
+	assert.Equal(t, map[string]string{"note": "b", api.NodeJobNodeAnnotation: "n1", api.NodeJobConfigAnnotation: "rendered-a"}, job.Annotations)
 	assert.Equal(t, []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "CronJob", Name: "check", UID: "1"}}, job.OwnerReferences)
 	assert.Equal(t, new(int64(90)), job.Spec.ActiveDeadlineSeconds)
 	assert.Equal(t, new(int32(3)), job.Spec.BackoffLimit)

@@ -84,7 +84,7 @@ func (r *reporter) reportDrift(_ context.Context, e event.UpdateEvent, _ workque
 	before, wasNode := e.ObjectOld.(*corev1.Node)
 	after, isNode := e.ObjectNew.(*corev1.Node)
 	if wasNode && isNode && !pool.Differs(before) && pool.Differs(after) {
-		r.recorder.Event(after, corev1.EventTypeWarning, "ConfigDriftDetected", after.Annotations[api.NodeReasonAnnotation])
+		r.recorder.Event(after, corev1.EventTypeWarning, api.EventConfigDriftDetected, after.Annotations[api.NodeReasonAnnotation])
 	}
 }
 
@@ -191,7 +191,8 @@ func (r *reporter) readVersion() error {
 // report emits an event if the ClusterOperator has another version, or became Degraded.
 func (r *reporter) report(operator *configv1.ClusterOperator, before configv1.ClusterOperatorStatus) {
 	if was, is := versionOf(before), versionOf(operator.Status); was != is && was != "" {
-		r.recorder.Eventf(operator, corev1.EventTypeNormal, "OperatorVersionChanged", "The version of ClusterOperator %s changed from %s to %s", operator.Name, was, is)
+		r.recorder.Eventf(operator, corev1.EventTypeNormal, api.EventOperatorVersionChanged,
+			"The version of ClusterOperator %s changed from %s to %s", operator.Name, was, is)
 	}
 	degraded := func(s configv1.ClusterOperatorStatus) *configv1.ClusterOperatorStatusCondition {
 		c := api.FindCondition(s.Conditions, configv1.OperatorDegraded)
@@ -201,7 +202,7 @@ func (r *reporter) report(operator *configv1.ClusterOperator, before configv1.Cl
 		return c
 	}
 	if c := degraded(operator.Status); c != nil && degraded(before) == nil {
-		r.recorder.Event(operator, corev1.EventTypeWarning, "OperatorDegraded: "+c.Reason, c.Message)
+		r.recorder.Event(operator, corev1.EventTypeWarning, api.EventOperatorDegraded+": "+c.Reason, c.Message)
 	}
 }
 

@@ -209,7 +209,7 @@ func reduceJob(o any) (any, error) {
 	return &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: job.Namespace, Name: job.Name, UID: job.UID, ResourceVersion: job.ResourceVersion,
-			Annotations: map[string]string{api.NodeJobAnnotation: job.Annotations[api.NodeJobAnnotation]},
+			Annotations: map[string]string{api.NodeJobNodeAnnotation: job.Annotations[api.NodeJobNodeAnnotation]},
 		},
 		Status: batchv1.JobStatus{Conditions: job.Status.Conditions},
 	}, nil

@@ -352,7 +352,7 @@ func (r *pools) store(ctx context.Context, p *mcfgv1.MachineConfigPool, rendered
 			return "", fmt.Errorf("creating MachineConfig %s: %w", rendered.Name, err)
 		}
 		logr.FromContextOrDiscard(ctx).Info("MachineConfig rendered", "pool", p.Name, "config", rendered.Name)
-		r.recorder.Eventf(p, corev1.EventTypeNormal, "RenderedConfigGenerated", "Generated %s for release %s", rendered.Name, r.options.Release)
+		r.recorder.Eventf(p, corev1.EventTypeNormal, api.EventRenderedConfigGenerated, "Generated %s for release %s", rendered.Name, r.options.Release)
 		return rendered.ResourceVersion, nil
 	}
 	if equality.Semantic.DeepEqual(existing.Annotations, rendered.Annotations) {
@@ -447,7 +447,7 @@ func (r *pools) assign(ctx context.Context, o *rollout, members pool.Membership)
 		}
 		if slices.Contains(o.released, change) {
 			logr.FromContextOrDiscard(ctx).Info("slot released", "pool", p.Name, "node", next.Name)
-			r.recorder.Eventf(next, corev1.EventTypeWarning, "SlotReleased",
+			r.recorder.Eventf(next, corev1.EventTypeWarning, api.EventSlotReleased,
 				"Released the slot of the node by spec.blockedDrain.releaseSlotAfter (%s) of NodeRolloutPolicy %s: %s",
 				duration.HumanDuration(o.policy.Spec.BlockedDrain.ReleaseSlotAfter.Duration), o.policy.Name, drain.Blocker(next))
 		}
@@ -455,9 +455,9 @@ func (r *pools) assign(ctx context.Context, o *rollout, members pool.Membership)
 	switch len(targeted) {
 	case 0:
 	case 1:
-		r.recorder.Eventf(p, corev1.EventTypeNormal, "SetDesiredConfig", "Targeted node %s to MachineConfig %s", targeted[0], target)
+		r.recorder.Eventf(p, corev1.EventTypeNormal, api.EventSetDesiredConfig, "Targeted node %s to MachineConfig %s", targeted[0], target)
 	default:
-		r.recorder.Eventf(p, corev1.EventTypeNormal, "SetDesiredConfig", "Set target for %d nodes to MachineConfig %s", len(targeted), target)
+		r.recorder.Eventf(p, corev1.EventTypeNormal, api.EventSetDesiredConfig, "Set target for %d nodes to MachineConfig %s", len(targeted), target)
 	}
 	return nodes, nil
 }

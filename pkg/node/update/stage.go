@@ -41,7 +41,7 @@ func (r *pools) stage(ctx context.Context, o *rollout) error {
 	})
 }
 
-// permit tells the nodes whether they restore the content of their config by themselves.
+// permit writes whether the nodes restore the content of their config by themselves.
 func (r *pools) permit(ctx context.Context, o *rollout) error {
 	var value *string
 	if o.restores() {

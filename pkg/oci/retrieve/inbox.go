@@ -66,8 +66,8 @@ func (b *Inbox) expect(ctx context.Context, name string, read func(context.Conte
 	}
 }
 
-// take returns the named delivery to the first request with its token. Rejecting an unknown name takes as long as rejecting a wrong token.
-func (b *Inbox) take(name, token string) (*delivery, bool) {
+// claim returns the named delivery to the first request with its token. Rejecting an unknown name takes as long as rejecting a wrong token.
+func (b *Inbox) claim(name, token string) (*delivery, bool) {
 	sum := sha256.Sum256([]byte(token))
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -90,7 +90,7 @@ func (b *Inbox) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, "use PUT with a bearer token", http.StatusUnauthorized)
 		return
 	}
-	d, ok := b.take(strings.TrimPrefix(req.URL.Path, Path), token)
+	d, ok := b.claim(strings.TrimPrefix(req.URL.Path, Path), token)
 	if !ok {
 		http.Error(w, "no delivery is expected for this token; the token may have been used already", http.StatusForbidden)
 		return

@@ -53,7 +53,7 @@ func First[T any](updates []T, current string, versionOf func(T) string) []T {
 	})
 	out := make([]T, 0, len(updates))
 	taken := make([]bool, len(updates))
-	take := func(list []rank) []rank {
+	next := func(list []rank) []rank {
 		for i, r := range list {
 			if !taken[r.index] {
 				taken[r.index] = true
@@ -64,7 +64,7 @@ func First[T any](updates []T, current string, versionOf func(T) string) []T {
 		return nil
 	}
 	for len(patches)+len(all) > 0 {
-		patches, all = take(patches), take(all)
+		patches, all = next(patches), next(all)
 	}
 	for _, i := range invalid {
 		out = append(out, updates[i])

@@ -272,7 +272,7 @@ func TestClusterWithoutReportIsUnknown(t *testing.T) {
 func TestIncompleteInputIsReportedAsMissing(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
-		take    func(*insight.Input)
+		edit    func(*insight.Input)
 		section insight.Section
 		reason  string
 		text    string
@@ -295,7 +295,7 @@ func TestIncompleteInputIsReportedAsMissing(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			in := updating(past("1.2.0", "c", 20*time.Minute, 0), past("1.1.0", "b", 10*time.Hour, time.Hour))
-			tt.take(&in)
+			tt.edit(&in)
 			a, err := insight.Assess(in)
 			require.NoError(t, err)
 			assert.Contains(t, a.Missing, insight.Missing{Section: tt.section, Reason: tt.reason, Absent: tt.section == insight.SectionOperators})

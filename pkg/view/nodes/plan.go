@@ -123,7 +123,7 @@ type Configs struct {
 	Controller *mcfgv1.ControllerConfig
 	// RolloutPolicies are the NodeRolloutPolicies by name, which decide when nodes start.
 	RolloutPolicies map[string]*api.NodeRolloutPolicy
-	// Policies decide about the actions after a change.
+	// Policies select the actions after a change.
 	Policies operatorv1.NodeDisruptionPolicyClusterStatus
 }
 

@@ -618,7 +618,7 @@ func TestTheImageOfTheReleaseStays(t *testing.T) {
 		assert.Equal(t, p.Pools[i].Spec.Configuration.Name, got.Target, "the rendered MachineConfigs have the image that the controller knows")
 	}
 
-	// A pool that holds another image keeps it, and does not tell the image of the release.
+	// A pool that holds another image keeps it, and does not show the image of the release.
 	held := newPool("held")
 	mc, err := config.Render("held", []*mcfgv1.MachineConfig{base}, "registry.example/os@sha256:0")
 	require.NoError(t, err)

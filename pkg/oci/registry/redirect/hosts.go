@@ -25,13 +25,13 @@ const maxIntroduced = 1000
 type Hosts struct {
 	mu    sync.Mutex
 	named map[string]bool
-	// by maps an introduced URL without query to the hop that introduced it.
-	by map[string]*hop
+	// introducedBy maps an introduced URL without query to its hop.
+	introducedBy map[string]*hop
 }
 
 // NewHosts returns an empty Hosts.
 func NewHosts() *Hosts {
-	return &Hosts{named: map[string]bool{}, by: map[string]*hop{}}
+	return &Hosts{named: map[string]bool{}, introducedBy: map[string]*hop{}}
 }
 
 // Name records a host from the configuration or from a pullspec.
@@ -59,7 +59,7 @@ func (s *Hosts) introducer(req *http.Request) (by *hop, cause string) {
 	if req.Method == http.MethodPatch || req.Method == http.MethodPut {
 		cause = causeUpload
 	}
-	if by := s.by[introducedKey(req.URL)]; by != nil {
+	if by := s.introducedBy[introducedKey(req.URL)]; by != nil {
 		return by, cause
 	}
 	return &hop{url: &url.URL{Host: "a registry"}}, cause
@@ -91,13 +91,13 @@ func (s *Hosts) introduce(h *hop, u *url.URL) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := introducedKey(u)
-	if known := s.by[key]; known != nil && !known.public() && h.public() {
+	if known := s.introducedBy[key]; known != nil && !known.public() && h.public() {
 		return
 	}
-	if len(s.by) >= maxIntroduced {
-		clear(s.by)
+	if len(s.introducedBy) >= maxIntroduced {
+		clear(s.introducedBy)
 	}
-	s.by[key] = h
+	s.introducedBy[key] = h
 }
 
 func introducedKey(u *url.URL) string {

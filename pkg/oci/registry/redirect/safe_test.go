@@ -14,7 +14,7 @@ import (
 func TestRedirectsNeverLeaveTLS(t *testing.T) {
 	follow := redirect.Safe(&http.Client{}).CheckRedirect
 	for _, tt := range []struct {
-		name, way, want string
+		name, schemes, want string
 	}{
 		{"it follows from http to https", "http https", ""},
 		{"it follows from http to http", "http http", ""},
@@ -24,7 +24,7 @@ func TestRedirectsNeverLeaveTLS(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var requests []*http.Request
-			for scheme := range strings.FieldsSeq(tt.way) {
+			for scheme := range strings.FieldsSeq(tt.schemes) {
 				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, scheme+"://example.com", http.NoBody)
 				require.NoError(t, err)
 				requests = append(requests, req)
