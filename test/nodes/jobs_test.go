@@ -83,7 +83,7 @@ func (s *stage) runningJob(namespace, node, step string) (job batchv1.Job) {
 		}
 		require.Len(c, running, 1)
 		job = running[0]
-		assert.Equal(c, node, job.Annotations[api.NodeJobAnnotation])
+		assert.Equal(c, node, job.Annotations[api.NodeJobNodeAnnotation])
 		assert.Equal(c, step, job.Spec.Template.Spec.Containers[0].Env[2].Value)
 	})
 	return job
