@@ -61,7 +61,7 @@ type Extracted struct {
 // files in the folder. It detects conflicting files before it moves any file. It reports all unreadable manifests together. Without a
 // selection, it does not parse manifests.
 func (r *Release) Extract(ctx context.Context, dir string, opts ExtractOptions) (out *Extracted, err error) {
-	x := &extraction{opts: opts, out: &Extracted{}, metadata: memory{}, buffer: make([]byte, 128<<10)}
+	x := &extraction{opts: opts, out: &Extracted{}, metadata: map[string][]byte{}, buffer: make([]byte, 128<<10)}
 	if opts.Layout == LayoutImage && !opts.Selection.everything() {
 		return nil, errors.New("a selection of manifests is not a release: use the flat layout instead of the image layout")
 	}
@@ -69,11 +69,8 @@ func (r *Release) Extract(ctx context.Context, dir string, opts ExtractOptions) 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, x.stage.remove()) }()
-	if err := r.walk(ctx, x.visit); err != nil {
+	if err := r.Walk(ctx, x.visit); err != nil {
 		return nil, err
-	}
-	if !x.release {
-		return nil, r.noRelease()
 	}
 	if err := errorset.Join(x.errs); err != nil {
 		return nil, err
@@ -88,9 +85,8 @@ type extraction struct {
 	opts  ExtractOptions
 	stage *stage
 	out   *Extracted
-	// release is set once a file in release-manifests/ has been found.
-	release  bool
-	metadata memory
+	// metadata contains the two metadata files, by name.
+	metadata map[string][]byte
 	errs     []error
 	buffer   []byte
 }
@@ -99,7 +95,6 @@ type extraction struct {
 func (x *extraction) visit(f layer.File) error {
 	folder, base := path.Split(f.Name)
 	inRelease := folder == payload.ReleaseDir+"/"
-	x.release = x.release || inRelease
 	target := f.Name
 	if x.opts.Layout != LayoutImage {
 		if !inRelease {
@@ -144,10 +139,10 @@ func (x *extraction) finish() {
 	slices.SortFunc(x.out.LeftOut, func(a, b LeftOut) int {
 		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Document, b.Document), strings.Compare(a.Object.String(), b.Object.String()))
 	})
-	if metadata, err := payload.ReadMetadata(x.metadata); err == nil {
+	if metadata, err := payload.ParseMetadata(x.metadata[payload.MetadataFile]); err == nil {
 		x.out.Version = metadata.Version
 	}
-	if references, err := payload.ReadReferences(x.metadata); err == nil && !references.CreationTimestamp.IsZero() {
+	if references, err := payload.ParseReferences(x.metadata[payload.ReferencesFile]); err == nil && !references.CreationTimestamp.IsZero() {
 		x.out.Created = references.CreationTimestamp.UTC()
 	}
 }
