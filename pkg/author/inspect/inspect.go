@@ -1,6 +1,5 @@
-// Package inspect reads releases without changing them. Describe describes a release and its component images. Extract writes the files of
-// a release to a folder. The package reads images through package image. Callers verify signatures, provide the cluster's settings and
-// print the results.
+// Package inspect reads releases without changing them. Describe describes a release and its component images. The package reads images
+// through package image. Callers verify signatures and print the results.
 package inspect
 
 import (
