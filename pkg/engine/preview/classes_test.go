@@ -430,7 +430,7 @@ func TestDeletionIsPreviewed(t *testing.T) {
 func TestGuardRejectsWrites(t *testing.T) {
 	m, err := manifest.Parse("0000_10_a_b.yaml", []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: guarded, namespace: default}"), manifest.Limits{})
 	require.NoError(t, err)
-	applier, err := connect(controlPlane.For(t).Config("guard"), Options{}, releaseContent{})
+	applier, err := connect(controlPlane.For(t).Config("guard"), Options{}, contentOf(nil))
 	require.NoError(t, err)
 	_, err = applier.Apply(t.Context(), m[0], "Updating")
 	require.ErrorContains(t, err, "blocked PATCH /api/v1/namespaces/default/configmaps/guarded: it is not a dry run")

@@ -4,12 +4,10 @@ import (
 	"iter"
 	"maps"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/manifest/customresource"
@@ -19,31 +17,40 @@ import (
 // releaseContent contains the parts of a release that its other objects depend on.
 type releaseContent struct {
 	namespaces map[string]bool
-	// crds contains the verdict on the CRD of each kind. It is complete once all CRDs have been previewed.
-	crds map[schema.GroupKind]*Object
 	// definitions contains the release's CRD of each kind.
-	definitions map[schema.GroupKind]*unstructured.Unstructured
+	definitions map[schema.GroupKind]*crd
 	// replicas contains the path that the scale subresource writes, or "", of each version that the release's CRDs serve.
 	replicas map[schema.GroupVersionKind]string
 }
 
-func isCRD(m *manifest.Manifest) bool {
-	return m.Is("apiextensions.k8s.io", "CustomResourceDefinition")
+// crd is a CRD of the release.
+type crd struct {
+	object *unstructured.Unstructured
+	effect Effect
 }
 
-func contentOf(manifests []*manifest.Manifest) releaseContent {
-	b := releaseContent{
-		namespaces: map[string]bool{}, crds: map[schema.GroupKind]*Object{}, definitions: map[schema.GroupKind]*unstructured.Unstructured{},
-		replicas: map[schema.GroupVersionKind]string{},
+// Effect is the effect of an update on a CRD.
+type Effect struct {
+	// Created reports that the update creates or recreates the CRD. Changed reports that it changes the spec of an existing one.
+	Created, Changed bool
+}
+
+// contentOf returns the content of a release. The effects on its CRDs are unknown until Settle records them.
+func contentOf(manifests []*manifest.Manifest) *releaseContent {
+	b := &releaseContent{
+		namespaces: map[string]bool{}, definitions: map[schema.GroupKind]*crd{}, replicas: map[schema.GroupVersionKind]string{},
 	}
 	for _, m := range manifests {
 		switch {
 		case m.Tombstone():
 		case m.Is("", "Namespace"):
 			b.namespaces[m.Object.GetName()] = true
-		case isCRD(m):
-			kind, _ := m.Defines()
-			b.crds[kind], b.definitions[kind] = &Object{}, m.Object
+		default:
+			kind, ok := m.Defines()
+			if !ok {
+				continue
+			}
+			b.definitions[kind] = &crd{object: m.Object}
 			for v := range definition.Versions(m.Object.Object) {
 				if v.Served {
 					b.replicas[kind.WithVersion(v.Name)] = v.ReplicasPath()
@@ -54,69 +61,72 @@ func contentOf(manifests []*manifest.Manifest) releaseContent {
 	return b
 }
 
-// settle records the verdict on a CRD.
-func (b releaseContent) settle(m *manifest.Manifest, o Object) {
-	if kind, ok := m.Defines(); ok && !m.Tombstone() {
-		b.crds[kind] = &o
-	}
+// Settle records the effect of the update on the release's CRD of a kind.
+func (b *releaseContent) Settle(kind schema.GroupKind, effect Effect) {
+	b.definitions[kind].effect = effect
 }
 
-// violations returns the violations of a manifest against the schema of a CRD that the release creates or changes first. The server does
-// not know that schema yet. live is the object after the update under the current schema, or nil: other clients may have set what the
-// manifest lacks.
-func (b releaseContent) violations(m *manifest.Manifest, live *unstructured.Unstructured) []customresource.Violation {
-	kind := m.GVK().GroupKind()
-	crd := b.crds[kind]
-	if crd == nil || m.Tombstone() {
+// HasNamespace reports whether the release contains a namespace.
+func (b *releaseContent) HasNamespace(name string) bool { return b.namespaces[name] }
+
+// Replicas returns the path that the scale subresource writes, or "", of a kind that the release's CRDs serve. For other kinds, served is
+// false.
+func (b *releaseContent) Replicas(gvk schema.GroupVersionKind) (path string, served bool) {
+	path, served = b.replicas[gvk]
+	return path, served
+}
+
+// Violations returns the fields of a manifest that violate the schema of a CRD that the release creates or changes first, and a text about
+// each. The server does not know that schema yet. live is the object after the update under the current schema, or nil: other clients may
+// have set what the manifest lacks.
+func (b *releaseContent) Violations(m *manifest.Manifest, live *unstructured.Unstructured) (fields, texts []string) {
+	for _, v := range b.violations(m, live) {
+		fields, texts = append(fields, v.Field), append(texts, v.String())
+	}
+	return fields, texts
+}
+
+func (b *releaseContent) violations(m *manifest.Manifest, live *unstructured.Unstructured) []customresource.Violation {
+	crd := b.definitions[m.GVK().GroupKind()]
+	if crd == nil || m.Tombstone() || !crd.effect.Created && !b.ChangesSchema(m) {
 		return nil
 	}
-	createsKind := crd.Verdict == Create || crd.Verdict == Recreate
-	if !createsKind && !b.changesSchema(m) {
-		return nil
-	}
-	found := customresource.Validate(b.definitions[kind], m.Object)
+	found := customresource.Validate(crd.object, m.Object)
 	var missing []customresource.Violation
 	switch {
-	case createsKind:
+	case crd.effect.Created:
 		return found
 	case live != nil:
-		missing = customresource.Validate(b.definitions[kind], live)
+		missing = customresource.Validate(crd.object, inVersion(live, m.GVK()))
 	}
 	return slices.DeleteFunc(found, func(v customresource.Violation) bool { return v.Missing && !slices.Contains(missing, v) })
 }
 
-// changesSchema reports whether the release changes the CRD of an object's kind before it applies the object. Then the server's current
+// ChangesSchema reports whether the release changes the CRD of an object's kind before it applies the object. Then the server's current
 // verdict may no longer hold.
-func (b releaseContent) changesSchema(m *manifest.Manifest) bool {
-	crd := b.crds[m.GVK().GroupKind()]
-	if crd == nil || isCRD(m) {
-		return false
-	}
-	for _, f := range crd.Fields {
-		if strings.HasPrefix(f.Path, "spec.") {
-			return true
-		}
-	}
-	return false
+func (b *releaseContent) ChangesSchema(m *manifest.Manifest) bool {
+	crd := b.definitions[m.GVK().GroupKind()]
+	_, defines := m.Defines()
+	return crd != nil && !defines && crd.effect.Changed
 }
 
-// stopsServing reports whether the release changes the CRD of an object's kind so that it does not serve the object's version. Then the
+// StopsServing reports whether the release changes the CRD of an object's kind so that it does not serve the object's version. Then the
 // update waits forever, also if the server accepts the object now. A tombstone may run before the change.
-func (b releaseContent) stopsServing(m *manifest.Manifest) bool {
+func (b *releaseContent) StopsServing(m *manifest.Manifest) bool {
 	_, serves := b.replicas[m.GVK()]
-	return !serves && !m.Tombstone() && b.changesSchema(m)
+	return !serves && !m.Tombstone() && b.ChangesSchema(m)
 }
 
-// inServedVersions returns the manifest of a custom resource in the other versions of its CRD, if the release changes the CRD to serve the
+// InServedVersions returns the manifest of a custom resource in the other versions of its CRD, if the release changes the CRD to serve the
 // manifest's version. They differ only in apiVersion, as they do for the server if the CRD has no conversion webhook.
-func (b releaseContent) inServedVersions(m *manifest.Manifest) iter.Seq[*manifest.Manifest] {
+func (b *releaseContent) InServedVersions(m *manifest.Manifest) iter.Seq[*manifest.Manifest] {
 	return func(yield func(*manifest.Manifest) bool) {
 		kind := m.GVK().GroupKind()
 		_, serves := b.replicas[m.GVK()]
-		if !serves || !b.changesSchema(m) {
+		if !serves || !b.ChangesSchema(m) {
 			return
 		}
-		crd := b.definitions[kind].Object
+		crd := b.definitions[kind].object.Object
 		if strategy, _, _ := unstructured.NestedString(crd, "spec", "conversion", "strategy"); strategy == "Webhook" {
 			return
 		}
@@ -130,24 +140,16 @@ func (b releaseContent) inServedVersions(m *manifest.Manifest) iter.Seq[*manifes
 	}
 }
 
-// inVersionOf returns an object in the version of a manifest. It returns nil for nil.
-func inVersionOf(m *manifest.Manifest, object *unstructured.Unstructured) *unstructured.Unstructured {
-	if object == nil || object.GroupVersionKind() == m.GVK() {
-		return object
-	}
-	return inVersion(object, m.GVK())
-}
-
 func inVersion(object *unstructured.Unstructured, gvk schema.GroupVersionKind) *unstructured.Unstructured {
 	copied := &unstructured.Unstructured{Object: maps.Clone(object.Object)}
 	copied.SetGroupVersionKind(gvk)
 	return copied
 }
 
-// complete returns the result of a dry run with what the server adds once the release has changed the object's CRD: fields of the manifest that
+// Complete returns the result of a dry run with what the server adds once the release has changed the object's CRD: fields of the manifest that
 // the server does not know yet, and defaults. It does not modify after.
-func (b releaseContent) complete(m *manifest.Manifest, after *unstructured.Unstructured) *unstructured.Unstructured {
-	if !b.changesSchema(m) {
+func (b *releaseContent) Complete(m *manifest.Manifest, after *unstructured.Unstructured) *unstructured.Unstructured {
+	if !b.ChangesSchema(m) {
 		return after
 	}
 	after = after.DeepCopy()
@@ -156,7 +158,7 @@ func (b releaseContent) complete(m *manifest.Manifest, after *unstructured.Unstr
 			after.Object[name] = filled(after.Object[name], value)
 		}
 	}
-	customresource.Default(b.definitions[m.GVK().GroupKind()], m.GVK().Version, after)
+	customresource.Default(b.definitions[m.GVK().GroupKind()].object, m.GVK().Version, after)
 	return after
 }
 
@@ -181,6 +183,3 @@ func filled(value, manifest any) any {
 	}
 	return value
 }
-
-// unmarshal parses JSON like objects do: whole numbers become int64.
-func unmarshal(data []byte, into *map[string]any) error { return json.Unmarshal(data, into) }
