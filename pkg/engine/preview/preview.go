@@ -30,6 +30,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/apply/request"
 	"github.com/cluster-version/cvo/pkg/engine/cluster"
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
+	"github.com/cluster-version/cvo/pkg/engine/preview/content"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -67,13 +68,13 @@ func Run(ctx context.Context, cfg *rest.Config, p *payload.Payload, options Opti
 	if options.Mode == "" {
 		options.Mode = release.Updating
 	}
-	content := contentOf(p.Manifests)
-	applier, err := connect(cfg, options, content)
+	known := content.Of(p.Manifests)
+	applier, err := connect(cfg, options, known)
 	if err != nil {
 		return nil, err
 	}
 	r := &run{
-		applier: applier, options: options, payload: p, content: content, crds: map[schema.GroupKind]*Object{},
+		applier: applier, options: options, payload: p, content: known, crds: map[schema.GroupKind]*Object{},
 		live: map[manifest.ID]json.RawMessage{}, results: make([]result, len(p.Manifests)),
 	}
 	r.running = sync.OnceValues(func() (map[manifest.ID][]*manifest.Manifest, error) { return options.running(ctx) })
@@ -101,7 +102,7 @@ func (o *Options) running(ctx context.Context) (map[manifest.ID][]*manifest.Mani
 
 // connect returns an Applier that can only make dry runs. It reads the served kinds once, because kinds from the release's own CRDs do not
 // exist yet.
-func connect(cfg *rest.Config, options Options, content *releaseContent) (*apply.Applier, error) {
+func connect(cfg *rest.Config, options Options, known *content.Release) (*apply.Applier, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.WarningHandler = rest.NoWarnings{}
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return guard{next} })
@@ -117,7 +118,7 @@ func connect(cfg *rest.Config, options Options, content *releaseContent) (*apply
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the API server: %w", err)
 	}
-	mapper := servedKinds{kinds.NewMapper(fixedClock(time.Now()), d, nil), content}
+	mapper := servedKinds{kinds.NewMapper(fixedClock(time.Now()), d, nil), known}
 	return apply.New(connection, mapper, options.Owner).WithValues(options.Injection), nil
 }
 
@@ -125,7 +126,7 @@ func connect(cfg *rest.Config, options Options, content *releaseContent) (*apply
 // release's CRDs, as in the update itself.
 type servedKinds struct {
 	*kinds.Mapper
-	content *releaseContent
+	content *content.Release
 }
 
 // Mapping implements apply.Mapper.
@@ -152,7 +153,7 @@ type run struct {
 	applier *apply.Applier
 	options Options
 	payload *payload.Payload
-	content *releaseContent
+	content *content.Release
 	// crds contains the result for the release's CRD of each kind. It is complete once all CRDs have been previewed.
 	crds map[schema.GroupKind]*Object
 	// running returns the manifests of the running release, by object.
@@ -208,7 +209,7 @@ func (r *run) settle(m *manifest.Manifest, o *Object) {
 		return
 	}
 	r.crds[kind] = o
-	r.content.Settle(kind, Effect{
+	r.content.Settle(kind, content.Effect{
 		Created: o.Verdict == Create || o.Verdict == Recreate,
 		Changed: slices.ContainsFunc(o.Fields, func(f difference.Field) bool { return strings.HasPrefix(f.Path, "spec.") }),
 	})

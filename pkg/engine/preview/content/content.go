@@ -1,4 +1,7 @@
-package preview
+// Package content describes the parts of a release that its other objects depend on: its Namespaces and CRDs. The API server does not know
+// them before the update. From the manifests of a release, and the effects of the update on its CRDs, the package computes what the server
+// will serve, accept and add. It sends no request.
+package content
 
 import (
 	"iter"
@@ -14,8 +17,8 @@ import (
 	"github.com/cluster-version/cvo/pkg/manifest/definition"
 )
 
-// releaseContent contains the parts of a release that its other objects depend on.
-type releaseContent struct {
+// Release contains the parts of a release that its other objects depend on.
+type Release struct {
 	namespaces map[string]bool
 	// definitions contains the release's CRD of each kind.
 	definitions map[schema.GroupKind]*crd
@@ -35,60 +38,60 @@ type Effect struct {
 	Created, Changed bool
 }
 
-// contentOf returns the content of a release. The effects on its CRDs are unknown until Settle records them.
-func contentOf(manifests []*manifest.Manifest) *releaseContent {
-	b := &releaseContent{
+// Of returns the content of a release. The effects on its CRDs are unknown until Settle records them.
+func Of(manifests []*manifest.Manifest) *Release {
+	r := &Release{
 		namespaces: map[string]bool{}, definitions: map[schema.GroupKind]*crd{}, replicas: map[schema.GroupVersionKind]string{},
 	}
 	for _, m := range manifests {
 		switch {
 		case m.Tombstone():
 		case m.Is("", "Namespace"):
-			b.namespaces[m.Object.GetName()] = true
+			r.namespaces[m.Object.GetName()] = true
 		default:
 			kind, ok := m.Defines()
 			if !ok {
 				continue
 			}
-			b.definitions[kind] = &crd{object: m.Object}
+			r.definitions[kind] = &crd{object: m.Object}
 			for v := range definition.Versions(m.Object.Object) {
 				if v.Served {
-					b.replicas[kind.WithVersion(v.Name)] = v.ReplicasPath()
+					r.replicas[kind.WithVersion(v.Name)] = v.ReplicasPath()
 				}
 			}
 		}
 	}
-	return b
+	return r
 }
 
 // Settle records the effect of the update on the release's CRD of a kind.
-func (b *releaseContent) Settle(kind schema.GroupKind, effect Effect) {
-	b.definitions[kind].effect = effect
+func (r *Release) Settle(kind schema.GroupKind, effect Effect) {
+	r.definitions[kind].effect = effect
 }
 
 // HasNamespace reports whether the release contains a namespace.
-func (b *releaseContent) HasNamespace(name string) bool { return b.namespaces[name] }
+func (r *Release) HasNamespace(name string) bool { return r.namespaces[name] }
 
 // Replicas returns the path that the scale subresource writes, or "", of a kind that the release's CRDs serve. For other kinds, served is
 // false.
-func (b *releaseContent) Replicas(gvk schema.GroupVersionKind) (path string, served bool) {
-	path, served = b.replicas[gvk]
+func (r *Release) Replicas(gvk schema.GroupVersionKind) (path string, served bool) {
+	path, served = r.replicas[gvk]
 	return path, served
 }
 
 // Violations returns the fields of a manifest that violate the schema of a CRD that the release creates or changes first, and a text about
 // each. The server does not know that schema yet. live is the object after the update under the current schema, or nil: other clients may
 // have set what the manifest lacks.
-func (b *releaseContent) Violations(m *manifest.Manifest, live *unstructured.Unstructured) (fields, texts []string) {
-	for _, v := range b.violations(m, live) {
+func (r *Release) Violations(m *manifest.Manifest, live *unstructured.Unstructured) (fields, texts []string) {
+	for _, v := range r.violations(m, live) {
 		fields, texts = append(fields, v.Field), append(texts, v.String())
 	}
 	return fields, texts
 }
 
-func (b *releaseContent) violations(m *manifest.Manifest, live *unstructured.Unstructured) []customresource.Violation {
-	crd := b.definitions[m.GVK().GroupKind()]
-	if crd == nil || m.Tombstone() || !crd.effect.Created && !b.ChangesSchema(m) {
+func (r *Release) violations(m *manifest.Manifest, live *unstructured.Unstructured) []customresource.Violation {
+	crd := r.definitions[m.GVK().GroupKind()]
+	if crd == nil || m.Tombstone() || !crd.effect.Created && !r.ChangesSchema(m) {
 		return nil
 	}
 	found := customresource.Validate(crd.object, m.Object)
@@ -104,29 +107,29 @@ func (b *releaseContent) violations(m *manifest.Manifest, live *unstructured.Uns
 
 // ChangesSchema reports whether the release changes the CRD of an object's kind before it applies the object. Then the server's current
 // verdict may no longer hold.
-func (b *releaseContent) ChangesSchema(m *manifest.Manifest) bool {
-	crd := b.definitions[m.GVK().GroupKind()]
+func (r *Release) ChangesSchema(m *manifest.Manifest) bool {
+	crd := r.definitions[m.GVK().GroupKind()]
 	_, defines := m.Defines()
 	return crd != nil && !defines && crd.effect.Changed
 }
 
 // StopsServing reports whether the release changes the CRD of an object's kind so that it does not serve the object's version. Then the
 // update waits forever, also if the server accepts the object now. A tombstone may run before the change.
-func (b *releaseContent) StopsServing(m *manifest.Manifest) bool {
-	_, serves := b.replicas[m.GVK()]
-	return !serves && !m.Tombstone() && b.ChangesSchema(m)
+func (r *Release) StopsServing(m *manifest.Manifest) bool {
+	_, serves := r.replicas[m.GVK()]
+	return !serves && !m.Tombstone() && r.ChangesSchema(m)
 }
 
 // InServedVersions returns the manifest of a custom resource in the other versions of its CRD, if the release changes the CRD to serve the
 // manifest's version. They differ only in apiVersion, as they do for the server if the CRD has no conversion webhook.
-func (b *releaseContent) InServedVersions(m *manifest.Manifest) iter.Seq[*manifest.Manifest] {
+func (r *Release) InServedVersions(m *manifest.Manifest) iter.Seq[*manifest.Manifest] {
 	return func(yield func(*manifest.Manifest) bool) {
 		kind := m.GVK().GroupKind()
-		_, serves := b.replicas[m.GVK()]
-		if !serves || !b.ChangesSchema(m) {
+		_, serves := r.replicas[m.GVK()]
+		if !serves || !r.ChangesSchema(m) {
 			return
 		}
-		crd := b.definitions[kind].object.Object
+		crd := r.definitions[kind].object.Object
 		if strategy, _, _ := unstructured.NestedString(crd, "spec", "conversion", "strategy"); strategy == "Webhook" {
 			return
 		}
@@ -148,8 +151,8 @@ func inVersion(object *unstructured.Unstructured, gvk schema.GroupVersionKind) *
 
 // Complete returns the result of a dry run with what the server adds once the release has changed the object's CRD: fields of the manifest that
 // the server does not know yet, and defaults. It does not modify after.
-func (b *releaseContent) Complete(m *manifest.Manifest, after *unstructured.Unstructured) *unstructured.Unstructured {
-	if !b.ChangesSchema(m) {
+func (r *Release) Complete(m *manifest.Manifest, after *unstructured.Unstructured) *unstructured.Unstructured {
+	if !r.ChangesSchema(m) {
 		return after
 	}
 	after = after.DeepCopy()
@@ -158,7 +161,7 @@ func (b *releaseContent) Complete(m *manifest.Manifest, after *unstructured.Unst
 			after.Object[name] = filled(after.Object[name], value)
 		}
 	}
-	customresource.Default(b.definitions[m.GVK().GroupKind()].object, m.GVK().Version, after)
+	customresource.Default(r.definitions[m.GVK().GroupKind()].object, m.GVK().Version, after)
 	return after
 }
 
