@@ -171,7 +171,7 @@ func (o *options) readStream(ctx context.Context, streams command.Streams) (*ima
 	case o.stream != "":
 		return o.clusterStream(ctx)
 	case o.streamFile != "":
-		file := compose.StreamFile{Name: o.streamFile, Input: streams.In, Insecure: o.registry.Insecure, Authority: o.registry.Authority}
+		file := input.StreamFile{Name: o.streamFile, Input: streams.In, Insecure: o.registry.Insecure, Authority: o.registry.Authority}
 		return file.Read(ctx)
 	}
 	return nil, nil // nil means that no flag names an image stream
