@@ -25,6 +25,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/cli/progress"
 	"github.com/cluster-version/cvo/pkg/cli/registries"
+	"github.com/cluster-version/cvo/pkg/oci/image"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
@@ -70,11 +71,7 @@ func (o *options) parsePrograms() error {
 }
 
 // inputs collects the inputs of the release.
-func (o *options) inputs(ctx context.Context, streams command.Streams) (*compose.Inputs, error) {
-	images, err := o.registry.Images("")
-	if err != nil {
-		return nil, err
-	}
+func (o *options) inputs(ctx context.Context, streams command.Streams, images *image.Reader) (*compose.Inputs, error) {
 	stream, err := o.readStream(ctx, streams)
 	if err != nil {
 		return nil, err
