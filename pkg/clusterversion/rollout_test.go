@@ -17,7 +17,6 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/clusterversion/background"
-	"github.com/cluster-version/cvo/pkg/clusterversion/control"
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/engine/observe"
 	"github.com/cluster-version/cvo/pkg/engine/rollout"
@@ -86,7 +85,7 @@ func TestCanceledPassKeepsItsResults(t *testing.T) {
 	// rolled returns the state after a rollout of an image with that executor, and then one of the image next.
 	rolled := func(t *testing.T, next string) rollout.Settled {
 		t.Helper()
-		u := &underway{clock: clock.RealClock{}, control: control.New(clock.RealClock{}, nil)}
+		u := &underway{clock: clock.RealClock{}}
 		u.plan("first", imageOf("1.1.0"), false)
 		require.True(t, u.begin("first", beginning{plan: plan, executor: executor, payload: p}))
 		u.plan("second", next, false)

@@ -67,14 +67,16 @@ func tick(minutes int) *metav1.Time {
 // started returns a Control whose rollout of an image has started. adds reports that it adds objects to a completed release.
 func started(image string, adds bool) *Control {
 	k := New(testingclock.NewFakeClock(noon()), nil)
-	k.Begin(&rollout.Executor{}, image, adds)
+	k.Plan("planned", image, adds)
+	k.Begin("planned", &rollout.Executor{})
 	return k
 }
 
 // track reports the progress of a rollout at a given time.
 func (k *Control) track(cv *configv1.ClusterVersion, p *report.Progress, at time.Time) []event.Event {
 	k.clock.(*testingclock.FakeClock).SetTime(at)
-	return k.Track(cv, p)
+	news, _ := k.Track("planned", cv, p)
+	return news
 }
 
 func TestTrackTimesRunlevels(t *testing.T) {
@@ -115,6 +117,25 @@ func TestTrackDropsCompletionWithoutStart(t *testing.T) {
 	p := heldAt(nil, 4, 0)
 	m.track(underUpdate(), &p, tick(5).Time)
 	assert.Equal(t, []api.RunlevelProgress{{Runlevel: 10, Manifests: 10, StartedAt: tick(0)}, {Runlevel: 20, Manifests: 10}}, m.current.Runlevels)
+}
+
+func TestSupersededRolloutChangesNothing(t *testing.T) {
+	for name, supersede := range map[string]func(*Control){
+		"after another one was planned": func(k *Control) { k.Plan("next", "r@1.2.0", false) },
+		"after all state was dropped":   (*Control).Reset,
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := started("r@1.1.0", false)
+			supersede(k)
+			before := k.memory
+			p := heldAt(&report.Pause{Before: 20, Reached: true}, 10, 0)
+			news, ok := k.Track("planned", underUpdate(), &p)
+			assert.False(t, ok)
+			assert.Empty(t, news)
+			assert.False(t, k.Begin("planned", &rollout.Executor{}))
+			assert.Equal(t, before, k.memory)
+		})
+	}
 }
 
 func TestTrackDoesNotCountPauses(t *testing.T) {
