@@ -63,21 +63,31 @@ func (s Schema) Names(capability configv1.ClusterVersionCapability) bool {
 	return s.Capabilities == "" || strings.Contains(s.Capabilities, ","+string(capability)+",")
 }
 
+// Field is an optional field of ClusterVersion.
+type Field struct {
+	// Path is its path in the definition's schema, with [] for the items of a list.
+	Path []string
+	// In returns the value of a Schema that reports whether the definition has the field.
+	In func(*Schema) *bool
+}
+
+// Fields lists the optional fields of ClusterVersion.
+func Fields() []Field {
+	return []Field{
+		{[]string{"spec", "desiredUpdate", "mode"}, func(s *Schema) *bool { return &s.Mode }},
+		{[]string{"spec", "desiredUpdate", "acceptRisks"}, func(s *Schema) *bool { return &s.AcceptRisks }},
+		{[]string{"status", "conditionalUpdateRisks"}, func(s *Schema) *bool { return &s.ConditionalUpdateRisks }},
+		{[]string{"status", "conditionalUpdates", "[]", "riskNames"}, func(s *Schema) *bool { return &s.RiskNames }},
+		{[]string{"status", "conditionalUpdates", "[]", "risks", "[]", "conditions"}, func(s *Schema) *bool { return &s.RiskConditions }},
+	}
+}
+
 // Missing lists the fields that the definition lacks.
 func (s Schema) Missing() []string {
 	var out []string
-	for _, field := range []struct {
-		there bool
-		name  string
-	}{
-		{s.Mode, "spec.desiredUpdate.mode"},
-		{s.AcceptRisks, "spec.desiredUpdate.acceptRisks"},
-		{s.ConditionalUpdateRisks, "status.conditionalUpdateRisks"},
-		{s.RiskNames, "status.conditionalUpdates.riskNames"},
-		{s.RiskConditions, "status.conditionalUpdates.risks.conditions"},
-	} {
-		if !field.there {
-			out = append(out, field.name)
+	for _, field := range Fields() {
+		if !*field.In(&s) {
+			out = append(out, strings.ReplaceAll(strings.Join(field.Path, "."), ".[]", ""))
 		}
 	}
 	return out
