@@ -6,7 +6,6 @@ import (
 	"testing/fstest"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/stretchr/testify/require"
 
 	"github.com/cluster-version/cvo/pkg/author/inspect"

@@ -69,7 +69,7 @@ func TestReleaseKnowsWhatTheServerDoesNot(t *testing.T) {
 	}{
 		{name: "nothing about a CRD that stays the same"},
 		{name: "the schema of a new CRD", effect: content.Effect{Created: true}, live: owned, violations: []string{"spec.a"}},
-		{name: "the schema and the versions of a changed CRD", effect: content.Effect{Changed: true}, violations: []string{"spec.a"}, stops: true, others: 1, added: "given"},
+		{name: "the schema and the versions of a changed CRD", effect: content.Effect{Changed: true}, live: lacking.Object, violations: []string{"spec.a"}, stops: true, others: 1, added: "given"},
 		{name: "the fields of other clients", effect: content.Effect{Changed: true}, live: owned, stops: true, others: 1, added: "given"},
 	} {
 		t.Run("it knows "+tt.name, func(t *testing.T) {
