@@ -179,6 +179,19 @@ func TestSupersededRolloutIsDiscarded(t *testing.T) {
 	assert.True(t, reported)
 }
 
+// TestRolloutSupersededWhileItBeginsIsDiscarded plans another rollout for the control only, as between the two beginnings of a rollout.
+func TestRolloutSupersededWhileItBeginsIsDiscarded(t *testing.T) {
+	s, work, cluster := rollingOut(t)
+	s.control.Plan("another", imageOf("1.0.0"), false)
+	assert.Positive(t, work[background.SlotRollout].step(t.Context()).After)
+	assert.Zero(t, cluster.applied, "a rollout that control cannot pause applies nothing")
+
+	s.overrides(t, 2*time.Minute, configv1.ComponentOverride{Kind: "ConfigMap", Namespace: "ns", Name: "other", Unmanaged: true})
+	work[background.SlotRollout].step(t.Context())
+	assert.Positive(t, cluster.applied)
+	assert.Equal(t, 1, cluster.loads, "the inventory is read once and kept for the rollout that begins")
+}
+
 // TestRestartedRolloutIsRecorded reverts an edit before its rollout begins, so the earlier rollout restarts under the same key.
 func TestRestartedRolloutIsRecorded(t *testing.T) {
 	s, work, cluster := rollingOut(t)

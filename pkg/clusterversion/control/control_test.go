@@ -21,6 +21,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/engine/gate"
 	"github.com/cluster-version/cvo/pkg/engine/report"
 	"github.com/cluster-version/cvo/pkg/engine/rollout"
+	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/test/fixture/cluster"
 )
@@ -136,6 +137,22 @@ func TestSupersededRolloutChangesNothing(t *testing.T) {
 			assert.Equal(t, before, k.memory)
 		})
 	}
+}
+
+// TestPauseAppliesToTheRolloutThatBegins requests a pause between the plan of a rollout and its beginning.
+func TestPauseAppliesToTheRolloutThatBegins(t *testing.T) {
+	k := started("r@1.1.0", false)
+	k.Plan("next", "r@1.2.0", false)
+	k.Follow(asks(api.ReleaseRolloutSpec{Paused: true}))
+	executor := &rollout.Executor{Clock: k.clock}
+	require.True(t, k.Begin("next", executor))
+	manifests, err := manifest.Parse("0000_10_a_00.yaml", []byte("{apiVersion: v1, kind: Namespace, metadata: {name: a}}"), manifest.Limits{})
+	require.NoError(t, err)
+	plan, err := rollout.NewPlan(release.Release{Version: "1.2.0"}, manifests, release.Updating)
+	require.NoError(t, err)
+	progress, _, err := executor.Run(t.Context(), plan, rollout.Settled{})
+	require.NoError(t, err)
+	assert.Equal(t, &report.Pause{Before: 10, Reached: true}, progress.Paused)
 }
 
 func TestTrackDoesNotCountPauses(t *testing.T) {
