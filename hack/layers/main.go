@@ -4,7 +4,7 @@
 // There are two drawings: one of the folders below pkg, and one of the packages.
 //
 // The command fails if a package imports a package whose folder contains it, because the shared part belongs below both.
-// It also fails if folders import each other in a cycle.
+// It also fails if folders import each other in a cycle, or if a package imports too many packages.
 package main
 
 import (
@@ -104,10 +104,34 @@ func parse(listing io.Reader) ([]pkg, error) {
 	}
 }
 
-// check returns an error that names each import of an enclosing folder, and the first cycle of folders that import each other.
+// maxImports is the number of packages of the module that a package may import. A package that needs more has more than one idea.
+// maxWiring is the number for the wiring.
+const (
+	maxImports = 14
+	maxWiring  = 30
+)
+
+// isWiring reports whether a package connects others to a process or a command.
+func isWiring(name string) bool {
+	switch name {
+	case "pkg/operator", "pkg/operator/engines", "pkg/clusterversion", "pkg/cli", "pkg/node/cli":
+		return true
+	}
+	return strings.HasPrefix(name, "pkg/cli/")
+}
+
+// check returns an error that names each package with too many imports, each import of an enclosing folder, and the first cycle of folders
+// that import each other.
 func check(packages []pkg) error {
 	var errs []error
 	for _, p := range packages {
+		limit := maxImports
+		if isWiring(p.name) {
+			limit = maxWiring
+		}
+		if len(p.imports) > limit {
+			errs = append(errs, fmt.Errorf("%s imports %d packages of this module, and may import %d: divide it by subject", p.name, len(p.imports), limit))
+		}
 		for _, i := range p.imports {
 			if strings.HasPrefix(p.name, i+"/") {
 				errs = append(errs, fmt.Errorf("%s imports its parent %s: move the shared code to a package below both", p.name, i))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -47,6 +48,38 @@ func TestCheckRejectsUpwardImports(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			require.EqualError(t, check(tt.packages), tt.want)
+		})
+	}
+}
+
+func TestCheckLimitsTheImportsOfAPackage(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		imports int
+		want    string
+	}{
+		{"pkg/author/lint", 14, ""},
+		{"pkg/author/lint", 15, "pkg/author/lint imports 15 packages of this module, and may import 14: divide it by subject"},
+		{"pkg/operator", 30, ""},
+		{"pkg/operator/engines", 30, ""},
+		{"pkg/operator/sources", 15, "pkg/operator/sources imports 15 packages of this module, and may import 14: divide it by subject"},
+		{"pkg/clusterversion", 30, ""},
+		{"pkg/node/cli", 30, ""},
+		{"pkg/cli", 30, ""},
+		{"pkg/cli/release/create", 30, ""},
+		{"pkg/cli/release/create", 31, "pkg/cli/release/create imports 31 packages of this module, and may import 30: divide it by subject"},
+	} {
+		t.Run(fmt.Sprintf("%s with %d", tt.name, tt.imports), func(t *testing.T) {
+			p := pkg{name: tt.name}
+			for i := range tt.imports {
+				p.imports = append(p.imports, fmt.Sprintf("internal/%d", i))
+			}
+			err := check([]pkg{p})
+			if tt.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.EqualError(t, err, tt.want)
 		})
 	}
 }

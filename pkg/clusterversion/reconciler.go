@@ -82,7 +82,7 @@ type Reconciler struct {
 	// subject is the ClusterVersion to which all state belongs. Only Reconcile uses it, and calls of Reconcile do not overlap.
 	subject subject
 
-	// The owners of the state. Lock underway before control.
+	// The owners of the state. None calls another.
 	acceptance *acceptance
 	underway   *underway
 	updates    *updates.Search
@@ -108,14 +108,13 @@ func New(
 	}
 	options.Updates.Asked = options.Metrics.fetched
 	emitter := event.Emitter{Recorder: recorder, Namespace: options.Namespace}
-	controls := control.New(clk, options.Control)
 	r := &Reconciler{
 		clock: clk, client: c, emitter: emitter, runner: runner, stages: stages,
 		ledger: ledger.New(clk, store), engine: engine, changed: changed, options: options,
 		acceptance: &acceptance{},
-		underway:   &underway{clock: clk, control: controls},
+		underway:   &underway{clock: clk},
 		updates:    updates.New(clk, runner, changed, options.Updates),
-		control:    controls,
+		control:    control.New(clk, options.Control),
 		record:     releasestatus.New(clk, options.Record, options.Name, options.Namespace),
 		publisher:  publish.New(clk, c, emitter, options.Name, options.StatusInterval),
 	}
@@ -288,6 +287,7 @@ func (c *Reconciler) accept(ctx context.Context, r *round) error {
 			r.latest = news.Rejected(err)
 			r.within(acceptRetry.First)
 		} else {
+			c.control.Plan("", "", false)
 			c.underway.supersede()
 			c.acceptance.change(func(a accept.Decision) accept.Decision { return a.Adopt(*news) })
 		}
@@ -401,7 +401,10 @@ func (c *Reconciler) rollOut(ctx context.Context, r *round) error {
 	if err != nil {
 		return err
 	}
-	c.underway.plan(key, r.accepted.Image(), mode == release.Updating && history.Completes(r.original, r.accepted.Image()))
+	image := r.accepted.Image()
+	adds := mode == release.Updating && history.Completes(r.original, image)
+	c.control.Plan(key, image, adds)
+	c.underway.plan(key, image, adds)
 	c.runner.Start(background.SlotRollout, key, c.rolloutStep(logr.FromContextOrDiscard(ctx), key, mode, r))
 	return nil
 }

@@ -133,8 +133,8 @@ func (w *rolling) begin(ctx context.Context) error {
 	}
 	engine.Executor.Repaired = func(r report.Repaired) { w.repaired(r) }
 	started := w.r.original.Status.History[0].StartedTime.Time
-	current := w.underway.begin(w.key, beginning{plan: plan, executor: engine.Executor, payload: p, started: started, restored: restored})
-	if !current {
+	if !w.underway.begin(w.key, beginning{plan: plan, executor: engine.Executor, payload: p, started: started, restored: restored}) ||
+		!w.control.Begin(w.key, engine.Executor) {
 		return errSuperseded
 	}
 	key := w.ledger.Begin(p, plan, engine.Executor)
@@ -169,11 +169,15 @@ func (w *rolling) repaired(r report.Repaired) {
 
 // progressed stores the progress of a rollout, emits events for the changes and triggers a reconcile.
 func (c *Reconciler) progressed(cv *configv1.ClusterVersion, key string, progress report.Progress) {
-	news, changed, ok := c.underway.advance(cv, key, progress)
+	tracked, ok := c.control.Track(key, cv, &progress)
 	if !ok {
 		return
 	}
-	c.emitter.Emit(cv, news...)
+	news, changed, ok := c.underway.advance(key, progress)
+	c.emitter.Emit(cv, append(news, tracked...)...) // also for a rollout superseded since: control counts these events as reported
+	if !ok {
+		return
+	}
 	c.runner.Wake(background.SlotControl)
 	if changed {
 		c.changed()

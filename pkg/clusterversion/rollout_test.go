@@ -17,7 +17,6 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/clusterversion/background"
-	"github.com/cluster-version/cvo/pkg/clusterversion/control"
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/engine/observe"
 	"github.com/cluster-version/cvo/pkg/engine/rollout"
@@ -86,7 +85,7 @@ func TestCanceledPassKeepsItsResults(t *testing.T) {
 	// rolled returns the state after a rollout of an image with that executor, and then one of the image next.
 	rolled := func(t *testing.T, next string) rollout.Settled {
 		t.Helper()
-		u := &underway{clock: clock.RealClock{}, control: control.New(clock.RealClock{}, nil)}
+		u := &underway{clock: clock.RealClock{}}
 		u.plan("first", imageOf("1.1.0"), false)
 		require.True(t, u.begin("first", beginning{plan: plan, executor: executor, payload: p}))
 		u.plan("second", next, false)
@@ -178,6 +177,19 @@ func TestSupersededRolloutIsDiscarded(t *testing.T) {
 	assert.Equal(t, 1, cluster.loads, "the inventory is read once and kept for the rollout that begins")
 	_, reported = s.Snapshot()
 	assert.True(t, reported)
+}
+
+// TestRolloutSupersededWhileItBeginsIsDiscarded plans another rollout for the control only, as between the two beginnings of a rollout.
+func TestRolloutSupersededWhileItBeginsIsDiscarded(t *testing.T) {
+	s, work, cluster := rollingOut(t)
+	s.control.Plan("another", imageOf("1.0.0"), false)
+	assert.Positive(t, work[background.SlotRollout].step(t.Context()).After)
+	assert.Zero(t, cluster.applied, "a rollout that control cannot pause applies nothing")
+
+	s.overrides(t, 2*time.Minute, configv1.ComponentOverride{Kind: "ConfigMap", Namespace: "ns", Name: "other", Unmanaged: true})
+	work[background.SlotRollout].step(t.Context())
+	assert.Positive(t, cluster.applied)
+	assert.Equal(t, 1, cluster.loads, "the inventory is read once and kept for the rollout that begins")
 }
 
 // TestRestartedRolloutIsRecorded reverts an edit before its rollout begins, so the earlier rollout restarts under the same key.

@@ -8,7 +8,6 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	"k8s.io/utils/clock"
 
-	"github.com/cluster-version/cvo/pkg/clusterversion/control"
 	"github.com/cluster-version/cvo/pkg/clusterversion/event"
 	"github.com/cluster-version/cvo/pkg/clusterversion/status"
 	"github.com/cluster-version/cvo/pkg/clusterversion/story"
@@ -22,8 +21,7 @@ import (
 // underway owns the state of the rollout under way. A reconcile plans a rollout. The background rollout begins and reports with its key, so
 // that a superseded one changes nothing.
 type underway struct {
-	clock   clock.PassiveClock
-	control *control.Control
+	clock clock.PassiveClock
 
 	mu sync.Mutex
 	rolled
@@ -120,7 +118,6 @@ func (u *underway) begin(key string, b beginning) bool {
 	u.story = story.New(u.settled.Progress(b.plan), b.started, u.adds)
 	u.reachedWritten = u.story.Reached()
 	u.executor, u.payload = b.executor, b.payload
-	u.control.Begin(b.executor, u.image, u.adds)
 	return true
 }
 
@@ -152,17 +149,16 @@ func (u *underway) settle(executor *rollout.Executor, settled rollout.Settled) {
 
 // advance stores the progress of the rollout with the given key. It returns the events for the changes and whether the status may change.
 // For a superseded rollout it does nothing, and ok is false.
-func (u *underway) advance(cv *configv1.ClusterVersion, key string, progress report.Progress) (news []event.Event, changed, ok bool) {
+func (u *underway) advance(key string, progress report.Progress) (news []event.Event, changed, ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.key != key {
 		return nil, false, false
 	}
 	before := u.progress
-	tracked := u.control.Track(cv, &progress)
 	u.progress = &progress
 	news, u.story = story.Events(u.story, progress, u.clock.Now())
-	return append(news, tracked...), before == nil || !before.Same(progress), true
+	return news, before == nil || !before.Same(progress), true
 }
 
 // excerpt is the part of a rollout that the status shows.

@@ -13,7 +13,6 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply/inject"
 	enginecluster "github.com/cluster-version/cvo/pkg/engine/cluster"
-	"github.com/cluster-version/cvo/pkg/inclusion"
 	"github.com/cluster-version/cvo/pkg/install/lease"
 	"github.com/cluster-version/cvo/pkg/install/plan"
 	"github.com/cluster-version/cvo/pkg/install/target"
@@ -31,10 +30,10 @@ type Source interface {
 type Request struct {
 	Image  release.Image
 	Source Source
-	// Filter selects the manifests for the cluster.
-	Filter inclusion.Filter
-	// OwnNetwork sets payload.Options.BringYourOwnNetwork. PodNetwork rejects an operator that was installed with BringYourOwnNetwork.
-	OwnNetwork, PodNetwork bool
+	// Load selects the manifests for the cluster. Prepare sets BringYourOwnNetwork if the installed operator has it.
+	Load payload.Options
+	// PodNetwork rejects an operator that was installed with BringYourOwnNetwork.
+	PodNetwork bool
 	// NoOperator prepares the cluster for an operator that runs elsewhere.
 	NoOperator bool
 	Settings   plan.Settings
@@ -47,7 +46,7 @@ func (r Request) Plan(ctx context.Context) (plan.Plan, error) {
 	if err != nil {
 		return plan.Plan{}, err
 	}
-	p, err := payload.Load(files, r.Image.ByDigest(), payload.Options{Filter: r.Filter, BringYourOwnNetwork: r.OwnNetwork})
+	p, err := payload.Load(files, r.Image.ByDigest(), r.Load)
 	if err != nil {
 		return plan.Plan{}, err
 	}
@@ -106,7 +105,7 @@ func (r Request) Prepare(ctx context.Context, clk clock.Clock, cfg *rest.Config,
 			return nil, &target.Refusal{Err: fmt.Errorf("the operator was installed with --bring-your-own-network and would revert the change of its network: "+
 				"remove it with 'cvo uninstall%s', which keeps the platform, and install it again", api.PlaceFlags(r.Settings.Namespace, r.Settings.Name))}
 		}
-		r.OwnNetwork = r.OwnNetwork || there.Network()
+		r.Load.BringYourOwnNetwork = r.Load.BringYourOwnNetwork || there.Network()
 		r.Settings.ExistingPullSecret = there.PullSecret
 	}
 	i := &Installation{config: cfg, Warnings: there.warnings(r.Settings)}

@@ -71,8 +71,11 @@ func ParseMetadata(data []byte) (*Metadata, error) {
 	return m, nil
 }
 
-// decode parses YAML. It rejects YAML whose aliases expand to a large size.
+// decode parses YAML. It rejects YAML that is large, or whose aliases expand to a large size.
 func decode(data []byte, into any) error {
+	if len(data) > maxMetadataBytes {
+		return fmt.Errorf("too large: %d bytes, the limit is %d", len(data), maxMetadataBytes)
+	}
 	if err := aliases.Check(data); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package payload_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -39,5 +40,6 @@ func TestHostileMetadataIsRejectedInTime(t *testing.T) {
 			})
 		}
 		require.ErrorContains(t, read(fixture.HostileYAML()["aliases that repeat a large text"]), "once aliases are expanded")
+		require.ErrorContains(t, read(strings.Repeat(" ", 4<<20)), "too large")
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/author/assemble/input"
 	"github.com/cluster-version/cvo/pkg/author/assemble/layer"
+	"github.com/cluster-version/cvo/pkg/author/extract"
 	"github.com/cluster-version/cvo/pkg/author/inspect"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/oci/image"
@@ -253,7 +254,7 @@ func TestWrittenReleaseReadsBackEqual(t *testing.T) {
 	for _, ref := range []string{remote, pushed.ByDigest(), oci, oci + ":1.2.0+build.7", oci + "@" + string(r.Digest)} {
 		t.Run("it reads a written release from "+ref, func(t *testing.T) {
 			to := t.TempDir()
-			e, err := extract(t, images, ref, to)
+			e, err := extracted(t, images, ref, to)
 			require.NoError(t, err)
 			assert.Equal(t, r.Created, e.Created)
 			assert.Equal(t, want, tree(t, to))
@@ -263,9 +264,9 @@ func TestWrittenReleaseReadsBackEqual(t *testing.T) {
 		opts := small()
 		opts.Version = "1.3.0"
 		require.NoError(t, assembled(t, opts).WriteLayout(oci))
-		_, err := extract(t, images, oci, t.TempDir())
+		_, err := extracted(t, images, oci, t.TempDir())
 		require.ErrorContains(t, err, "select an image with ")
-		_, err = extract(t, images, oci+":1.3.0", t.TempDir())
+		_, err = extracted(t, images, oci+":1.3.0", t.TempDir())
 		assert.NoError(t, err)
 	})
 	t.Run("it rejects a layout with changed content", func(t *testing.T) {
@@ -277,7 +278,7 @@ func TestWrittenReleaseReadsBackEqual(t *testing.T) {
 		data[len(data)-1] ^= 1
 		require.NoError(t, os.Chmod(blob, 0o644))
 		require.NoError(t, os.WriteFile(blob, data, 0o644))
-		_, err = extract(t, images, oci+":1.2.0+build.7", t.TempDir())
+		_, err = extracted(t, images, oci+":1.2.0+build.7", t.TempDir())
 		assert.ErrorContains(t, err, "was changed")
 	})
 }
@@ -332,7 +333,7 @@ func TestRealReleaseKeepsItsManifests(t *testing.T) {
 			oci := t.TempDir()
 			require.NoError(t, r.WriteLayout(filepath.Join(oci, "layout")))
 			to := t.TempDir()
-			_, err = extract(t, reader(t), filepath.Join(oci, "layout"), to)
+			_, err = extracted(t, reader(t), filepath.Join(oci, "layout"), to)
 			require.NoError(t, err)
 			got := tree(t, to)
 			delete(got, "release-manifests/release-metadata")
@@ -347,14 +348,14 @@ func TestRealReleaseKeepsItsManifests(t *testing.T) {
 	}
 }
 
-// extract writes the two folders of a release like the tools for inspecting releases.
-func extract(t *testing.T, images *image.Reader, ref, dir string) (*inspect.Extracted, error) {
+// extracted writes the two folders of a release like the tools for inspecting releases.
+func extracted(t *testing.T, images *image.Reader, ref, dir string) (*extract.Result, error) {
 	t.Helper()
 	img, err := images.Resolve(t.Context(), ref)
 	if err != nil {
 		return nil, err
 	}
-	return inspect.Open(images, img).Extract(t.Context(), dir, inspect.ExtractOptions{Layout: inspect.LayoutImage})
+	return extract.Files(t.Context(), inspect.Open(images, img), dir, extract.Options{Layout: extract.LayoutImage})
 }
 
 func reader(t *testing.T) *image.Reader {

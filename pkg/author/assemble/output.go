@@ -13,7 +13,6 @@ import (
 	"github.com/cluster-version/cvo/pkg/author/assemble/input"
 	"github.com/cluster-version/cvo/pkg/author/assemble/layer"
 	"github.com/cluster-version/cvo/pkg/author/assemble/publish"
-	ocilayout "github.com/cluster-version/cvo/pkg/oci/layout"
 	"github.com/cluster-version/cvo/pkg/oci/registry"
 	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -30,15 +29,6 @@ func (r *Result) Push(ctx context.Context, access *registry.Access, pullspec str
 // WriteLayout adds the release to an OCI image layout, named by its version. It fails if the layout has another release with the same
 // version.
 func (r *Result) WriteLayout(dir string) error {
-	present, err := ocilayout.ReadIndex(dir)
-	if err != nil {
-		return err
-	}
-	for _, m := range present.Manifests {
-		if ocilayout.NameOf(m) == r.Version && m.Digest.String() != string(r.Digest) {
-			return fmt.Errorf("the OCI layout %s has another release %s (%s): use a new layout, or remove that release", dir, r.Version, m.Digest)
-		}
-	}
 	if r.Index != nil {
 		return publish.IndexToLayout(r.Index, dir, r.Version)
 	}

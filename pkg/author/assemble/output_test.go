@@ -160,7 +160,7 @@ func TestOutputsAreNotOverwritten(t *testing.T) {
 		assert.Empty(t, hidden)
 	})
 	t.Run("it replaces an image with the same name in a layout on request", func(t *testing.T) {
-		require.NoError(t, publish.ToLayout(assembled(t, other).Image, oci, r.Version))
+		require.NoError(t, ocilayout.Add(oci, r.Version, func(p layout.Path, o layout.Option) error { return p.AppendImage(assembled(t, other).Image, o) }))
 		index, err := ocilayout.ReadIndex(oci)
 		require.NoError(t, err)
 		require.Len(t, index.Manifests, 1)

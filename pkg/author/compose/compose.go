@@ -1,7 +1,6 @@
 // Package compose gathers the inputs of a new release. It takes an author's choices: a release or an image stream to start from, folders,
 // images to replace, and a base. It reads these sources and returns the options for package assemble. It rejects contradictory choices,
-// and a release that lacks manifests of the original release. It also selects the files to lint and the images to mirror. It writes
-// nothing.
+// and a release that lacks manifests of the original release. It also selects the files to lint. It writes nothing.
 package compose
 
 import (

@@ -151,17 +151,3 @@ func TestLintFolderNamesTheFolderOfAnUnreadableFile(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	require.ErrorContains(t, err, "reading "+dir+": ")
 }
-
-func TestStreamFileIsFetchedSafely(t *testing.T) {
-	_, err := compose.StreamFile{Name: "http://registry.example/stream"}.Read(t.Context())
-	require.ErrorContains(t, err, "does not use TLS")
-
-	stream, err := compose.StreamFile{Name: "-", Input: strings.NewReader("kind: ImageStream\nmetadata: {name: platform}\n")}.Read(t.Context())
-	require.NoError(t, err)
-	assert.Equal(t, "platform", stream.Name)
-
-	_, err = compose.StreamFile{Name: "-", Input: strings.NewReader(strings.Repeat("#", 16<<20+1))}.Read(t.Context())
-	require.ErrorContains(t, err, "it has more than")
-	_, err = compose.StreamFile{Name: filepath.Join(t.TempDir(), "gone")}.Read(t.Context())
-	require.ErrorIs(t, err, os.ErrNotExist)
-}

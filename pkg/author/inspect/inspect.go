@@ -1,6 +1,5 @@
-// Package inspect reads releases without changing them. Describe describes a release and its component images. Extract writes the files of
-// a release to a folder. The package reads images through package image. Callers verify signatures, provide the cluster's settings and
-// print the results.
+// Package inspect reads releases without changing them. Describe describes a release and its component images. The package reads images
+// through package image. Callers verify signatures and print the results.
 package inspect
 
 import (
@@ -131,8 +130,20 @@ func (r *Release) read(ctx context.Context, names ...string) (map[string][]byte,
 	return found, nil
 }
 
-// walk visits all files in arbitrary order. Content is valid until visit returns. After an error, the caller must discard the visited
-// files.
+// Walk visits all files in arbitrary order. Content is valid until visit returns. After an error, the caller must discard the visited
+// files. The error is ErrNoRelease if there is no file in release-manifests/.
+func (r *Release) Walk(ctx context.Context, visit func(layer.File) error) error {
+	found := false
+	err := r.walk(ctx, func(f layer.File) error {
+		found = found || path.Dir(f.Name) == payload.ReleaseDir
+		return visit(f)
+	})
+	if err == nil && !found {
+		err = r.noRelease()
+	}
+	return err
+}
+
 func (r *Release) walk(ctx context.Context, visit func(layer.File) error) error {
 	if r.files == nil {
 		return r.images.Walk(ctx, r.Image, visit)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -112,32 +113,20 @@ func newPlatform(t *testing.T) *platform {
 	return p
 }
 
-const included = `annotations: {include.release.openshift.io/self-managed-high-availability: "true"}`
-
 func manifests() map[string]string {
-	return map[string]string{
-		"manifests/0000_00_operator_00_namespace.yaml": "apiVersion: v1\nkind: Namespace\nmetadata: {name: operator, " + included + "}\n",
+	files := map[string]string{
 		"release-manifests/release-metadata": `{"kind":"cincinnati-metadata-v0","version":"1.2.3","previous":["1.10.0","1.2.0","1.9.1"],
 			"metadata":{"url":"https://example.com/1.2.3","flags":{"a":1}}}`,
 		"release-manifests/.gitkeep": "",
-		"release-manifests/0000_10_dns_00.yaml": "# Licence\n---\n# the first\napiVersion: v1\nkind: Namespace\nmetadata: {name: dns, " + included + "} # kept\n" +
-			"---\n# the second\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: other, namespace: dns}\n" +
-			"---\n# the third\napiVersion: v1\nkind: Secret\nmetadata: {name: third, namespace: dns, " + included + "}",
-		"release-manifests/0000_20_dns_requests.yaml": request("aws", "AWSProviderSpec", included) + "---\n" + request("gcp", "GCPProviderSpec", included) +
-			"---\n" + request("plain", "AWSProviderSpec", ""),
-		"release-manifests/0000_30_gates.json": `{"apiVersion":"config.openshift.io/v1","kind":"FeatureGate","metadata":{"name":"cluster","annotations":{
-			"include.release.openshift.io/self-managed-high-availability":"false-except-for-the-config-operator","release.openshift.io/feature-set":"TechPreviewNoUpgrade"}},
-			"status":{"featureGates":[{"enabled":[{"name":"Shiny"}],"disabled":[{"name":"Dull"}],"version":""}]}}`,
-		"release-manifests/0000_40_shiny.yaml":   "apiVersion: v1\nkind: Namespace\nmetadata: {name: shiny, annotations: {release.openshift.io/feature-gate: Shiny, include.release.openshift.io/self-managed-high-availability: \"true\"}}\n",
-		"release-manifests/0000_50_console.yaml": "apiVersion: v1\nkind: Namespace\nmetadata: {name: console, annotations: {capability.openshift.io/name: Console, include.release.openshift.io/self-managed-high-availability: \"true\"}}\n",
-		"release-manifests/0000_60_list.yaml": "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: ConfigMap\n  metadata: {name: in, namespace: dns, " + included + "}\n" +
-			"- apiVersion: v1\n  kind: ConfigMap\n  metadata: {name: out, namespace: dns}\n",
 	}
-}
-
-func request(name, provider, metadata string) string {
-	return fmt.Sprintf("apiVersion: cloudcredential.openshift.io/v1\nkind: CredentialsRequest\nmetadata: {name: %s, namespace: requests, %s}\nspec: {providerSpec: {kind: %s}}\n",
-		name, metadata, provider)
+	for _, name := range []string{
+		"manifests/0000_00_operator_00_namespace.yaml", "release-manifests/0000_10_dns_00.yaml", "release-manifests/0000_20_dns_requests.yaml",
+		"release-manifests/0000_30_gates.json", "release-manifests/0000_40_shiny.yaml", "release-manifests/0000_50_console.yaml",
+		"release-manifests/0000_60_list.yaml",
+	} {
+		files[name] = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"` + filepath.Base(name) + `"}}`
+	}
+	return files
 }
 
 func (p *platform) open() *inspect.Release { return inspect.Open(p.images, p.release) }
@@ -389,10 +378,8 @@ func TestVerifyImagesAcceptsAShallowPath(t *testing.T) {
 func TestOpenReadsAFolder(t *testing.T) {
 	p := newPlatform(t)
 	whole, flat := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "flat")
-	for dir, layout := range map[string]inspect.Layout{whole: inspect.LayoutImage, flat: inspect.LayoutFlat} {
-		_, err := p.open().Extract(t.Context(), dir, inspect.ExtractOptions{Layout: layout})
-		require.NoError(t, err)
-	}
+	require.NoError(t, os.CopyFS(whole, p.files))
+	require.NoError(t, os.CopyFS(flat, os.DirFS(filepath.Join(whole, "release-manifests"))))
 	for _, dir := range []string{whole, flat} {
 		t.Run("it reads the folder "+filepath.Base(dir), func(t *testing.T) {
 			r, err := inspect.OpenFolder(dir)

@@ -35,6 +35,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/kube/apiserver"
 	"github.com/cluster-version/cvo/pkg/oci/egress"
 	"github.com/cluster-version/cvo/pkg/oci/layout"
+	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/update/follow"
 	updategraph "github.com/cluster-version/cvo/pkg/update/graph"
@@ -348,7 +349,8 @@ func (o *options) verified(ctx context.Context, streams command.Streams, cfg *re
 	}
 	filter, err := o.cluster.Filter()
 	return install.Request{
-		Image: img, Source: images, Filter: filter, OwnNetwork: o.ownNetwork, PodNetwork: o.podNetwork, NoOperator: o.noOperator, Settings: settings,
+		Image: img, Source: images, Load: payload.Options{Filter: filter, BringYourOwnNetwork: o.ownNetwork}, PodNetwork: o.podNetwork,
+		NoOperator: o.noOperator, Settings: settings,
 	}, err
 }
 

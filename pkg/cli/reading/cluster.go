@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/author/extract"
 	"github.com/cluster-version/cvo/pkg/author/inspect"
 	"github.com/cluster-version/cvo/pkg/cli/cluster"
 	"github.com/cluster-version/cvo/pkg/cli/command"
@@ -175,7 +176,7 @@ func ClusterSelection(ctx context.Context, f *cluster.VersionFlags) (Selection, 
 // ForUpdate returns the filter for an update of the cluster to a release, and a text about the capabilities that the update enables. The
 // text is empty if there are none.
 func (s Selection) ForUpdate(ctx context.Context, r *inspect.Release, images *image.Reader) (filter inclusion.Filter, enables string, err error) {
-	if s.Filter, err = r.WithVersion(ctx, s.Filter); err != nil {
+	if s.Filter, err = extract.WithVersion(ctx, r, s.Filter); err != nil {
 		return s.Filter, "", err
 	}
 	files, err := r.Files(ctx)

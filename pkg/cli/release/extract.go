@@ -13,8 +13,9 @@ import (
 	"github.com/cluster-version/cvo/internal/inputfile"
 	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/author/extract"
+	"github.com/cluster-version/cvo/pkg/author/extract/installconfig"
 	"github.com/cluster-version/cvo/pkg/author/inspect"
-	"github.com/cluster-version/cvo/pkg/author/inspect/installconfig"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/cli/printing"
 	"github.com/cluster-version/cvo/pkg/cli/progress"
@@ -88,7 +89,7 @@ before it reads the release. Exit code 3 means that no trusted signer has signed
 	f := cmd.Flags()
 	f.StringVar(&o.from, "from", "", "`release` to extract, instead of an argument")
 	f.StringVar(&o.to, "to", ".", "`folder` to write to; created if missing")
-	f.StringVar(&o.layout, "layout", string(inspect.LayoutFlat), "flat, or image for the two folders of the image")
+	f.StringVar(&o.layout, "layout", string(extract.LayoutFlat), "flat, or image for the two folders of the image")
 	f.BoolVar(&o.overwrite, "overwrite", false, "replace existing files with other content")
 	f.StringVar(&o.file, "file", "", "print the file with this `name` instead")
 	f.BoolVar(&o.included, "included", false, "select only the manifests that a cluster would get")
@@ -101,10 +102,10 @@ before it reads the release. Exit code 3 means that no trusted signer has signed
 	command.RefuseVendorFlags(cmd, extractVendorFlags())
 	cmd.ValidArgsFunction = o.read.Complete(1)
 	var layouts []string
-	for _, l := range inspect.Layouts() {
+	for _, l := range extract.Layouts() {
 		layouts = append(layouts, string(l))
 	}
-	for name, values := range map[string][]string{"layout": layouts, "cloud": inspect.Clouds()} {
+	for name, values := range map[string][]string{"layout": layouts, "cloud": extract.Clouds()} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
 	_ = cmd.RegisterFlagCompletionFunc("from", o.read.Complete(1))
@@ -154,7 +155,7 @@ func (o *extractOptions) check(given func(flag string) bool) error {
 	switch {
 	case o.ref != "" && o.from != "":
 		return errors.New("the release is named twice, as an argument and with --from: omit one of them")
-	case !slices.Contains(inspect.Layouts(), inspect.Layout(o.layout)):
+	case !slices.Contains(extract.Layouts(), extract.Layout(o.layout)):
 		return fmt.Errorf("unknown --layout %q: use flat or image", o.layout)
 	case o.to == "":
 		return errors.New("--to is empty: name a folder")
@@ -162,7 +163,7 @@ func (o *extractOptions) check(given func(flag string) bool) error {
 		return errors.New("--install-config selects manifests: use it with --included")
 	case o.cloud != "" && !o.credentialsRequests:
 		return errors.New("--cloud selects CredentialsRequests: use it with --credentials-requests")
-	case o.layout == string(inspect.LayoutImage) && (o.included || o.credentialsRequests):
+	case o.layout == string(extract.LayoutImage) && (o.included || o.credentialsRequests):
 		return errors.New("--layout=image is a whole release: omit --included and --credentials-requests")
 	}
 	if o.file != "" {
@@ -203,10 +204,10 @@ func (o *extractOptions) run(ctx context.Context, streams command.Streams) error
 	if err != nil {
 		return err
 	}
-	out, err := r.Extract(ctx, o.to, inspect.ExtractOptions{
-		Layout: inspect.Layout(o.layout), Selection: selection, Overwrite: o.overwrite,
+	out, err := extract.Files(ctx, r, o.to, extract.Options{
+		Layout: extract.Layout(o.layout), Selection: selection, Overwrite: o.overwrite,
 	})
-	if conflict := (*inspect.ConflictError)(nil); errors.As(err, &conflict) {
+	if conflict := (*extract.ConflictError)(nil); errors.As(err, &conflict) {
 		return fmt.Errorf("extracting %s: nothing was written: %w: name another folder, or replace them with --overwrite", r.Image.Pullspec, err)
 	}
 	if err != nil {
@@ -216,11 +217,11 @@ func (o *extractOptions) run(ctx context.Context, streams command.Streams) error
 }
 
 // selection returns the parts of the release to extract.
-func (o *extractOptions) selection(ctx context.Context, streams command.Streams, r *inspect.Release, images *image.Reader) (inspect.Selection, error) {
-	selection := inspect.Selection{CredentialsRequests: o.credentialsRequests}
+func (o *extractOptions) selection(ctx context.Context, streams command.Streams, r *inspect.Release, images *image.Reader) (extract.Selection, error) {
+	selection := extract.Selection{CredentialsRequests: o.credentialsRequests}
 	var err error
 	if o.cloud != "" {
-		if selection.Provider, err = inspect.ProviderOf(o.cloud); err != nil {
+		if selection.Provider, err = extract.ProviderOf(o.cloud); err != nil {
 			return selection, &command.UsageError{Err: err}
 		}
 	}
@@ -263,7 +264,7 @@ func (o *extractOptions) clusterFilter(ctx context.Context, streams command.Stre
 	if err != nil {
 		return inclusion.Filter{}, "", fmt.Errorf("--install-config %s: %w", o.installConfig, err)
 	}
-	filter, err := r.ClusterFilter(ctx, config, command.EnvOr("CLUSTER_PROFILE", api.DefaultProfile))
+	filter, err := extract.ClusterFilter(ctx, r, config, command.EnvOr("CLUSTER_PROFILE", api.DefaultProfile))
 	return filter, config.Platform, err
 }
 
@@ -274,18 +275,18 @@ type extractResult struct {
 	Version   string            `json:"version,omitempty"`
 	Created   time.Time         `json:"created,omitzero"`
 	To        string            `json:"to"`
-	Layout    inspect.Layout    `json:"layout"`
+	Layout    extract.Layout    `json:"layout"`
 	Files     int               `json:"files"`
 	Bytes     int64             `json:"bytes"`
 	Unchanged int               `json:"unchanged"`
-	LeftOut   []inspect.LeftOut `json:"leftOut,omitempty"`
+	LeftOut   []extract.LeftOut `json:"leftOut,omitempty"`
 }
 
-func (o *extractOptions) report(streams command.Streams, r *inspect.Release, out *inspect.Extracted) error {
+func (o *extractOptions) report(streams command.Streams, r *inspect.Release, out *extract.Result) error {
 	if o.output != "" {
 		return printing.Structured(streams, o.output, extractResult{
 			Image: r.Image.Pullspec, Digest: r.Image.Digest, Version: out.Version, Created: out.Created, To: o.to,
-			Layout: inspect.Layout(o.layout), Files: out.Files, Bytes: out.Bytes, Unchanged: out.Unchanged, LeftOut: out.LeftOut,
+			Layout: extract.Layout(o.layout), Files: out.Files, Bytes: out.Bytes, Unchanged: out.Unchanged, LeftOut: out.LeftOut,
 		})
 	}
 	if n := len(out.LeftOut); n > 0 {

@@ -63,21 +63,31 @@ func (s Schema) Names(capability configv1.ClusterVersionCapability) bool {
 	return s.Capabilities == "" || strings.Contains(s.Capabilities, ","+string(capability)+",")
 }
 
+// Field is an optional field of ClusterVersion.
+type Field struct {
+	// Path is its path in the definition's schema, with [] for the items of a list.
+	Path []string
+	// In returns the value of a Schema that reports whether the definition has the field.
+	In func(*Schema) *bool
+}
+
+// Fields lists the optional fields of ClusterVersion.
+func Fields() []Field {
+	return []Field{
+		{[]string{"spec", "desiredUpdate", "mode"}, func(s *Schema) *bool { return &s.Mode }},
+		{[]string{"spec", "desiredUpdate", "acceptRisks"}, func(s *Schema) *bool { return &s.AcceptRisks }},
+		{[]string{"status", "conditionalUpdateRisks"}, func(s *Schema) *bool { return &s.ConditionalUpdateRisks }},
+		{[]string{"status", "conditionalUpdates", "[]", "riskNames"}, func(s *Schema) *bool { return &s.RiskNames }},
+		{[]string{"status", "conditionalUpdates", "[]", "risks", "[]", "conditions"}, func(s *Schema) *bool { return &s.RiskConditions }},
+	}
+}
+
 // Missing lists the fields that the definition lacks.
 func (s Schema) Missing() []string {
 	var out []string
-	for _, field := range []struct {
-		there bool
-		name  string
-	}{
-		{s.Mode, "spec.desiredUpdate.mode"},
-		{s.AcceptRisks, "spec.desiredUpdate.acceptRisks"},
-		{s.ConditionalUpdateRisks, "status.conditionalUpdateRisks"},
-		{s.RiskNames, "status.conditionalUpdates.riskNames"},
-		{s.RiskConditions, "status.conditionalUpdates.risks.conditions"},
-	} {
-		if !field.there {
-			out = append(out, field.name)
+	for _, field := range Fields() {
+		if !*field.In(&s) {
+			out = append(out, strings.ReplaceAll(strings.Join(field.Path, "."), ".[]", ""))
 		}
 	}
 	return out
@@ -118,6 +128,7 @@ type memory struct {
 	recalled bool
 	paused   bool
 	reason   string
+	planned  planned
 	// underway is the rollout that a pause applies to.
 	underway underway
 	// boundary is the runlevel boundary at which the rollout of an image pauses. It is nil if the rollout does not pause or the boundary is
@@ -145,12 +156,18 @@ type memory struct {
 	writtenAt time.Time
 }
 
-// underway is a rollout that has started. The zero value means none.
-type underway struct {
-	executor *rollout.Executor
-	image    string
+// planned is the rollout that may start. A superseded rollout has another key. The zero value means none.
+type planned struct {
+	key   string
+	image string
 	// adds reports that the rollout adds objects to a completed release, for example those of a new capability, and is not an update.
 	adds bool
+}
+
+// underway is a rollout that has started. The zero value means none.
+type underway struct {
+	planned
+	executor *rollout.Executor
 }
 
 // boundary is the runlevel before which the rollout of an image pauses.
@@ -206,15 +223,27 @@ func (k *Control) Follow(look Look) (news []event.Event, changed bool) {
 	return news, true
 }
 
-// Begin sets the rollout to which requests apply, and pauses it if a pause is requested. Adding objects to a complete release is not an
-// update.
-func (k *Control) Begin(executor *rollout.Executor, image string, adds bool) {
+// Plan makes the rollout of an image the one that may begin and report its progress; an empty key means none. adds reports that the rollout
+// adds objects to a completed release, which is not an update.
+func (k *Control) Plan(key, image string, adds bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.underway = underway{executor, image, adds}
+	k.planned = planned{key, image, adds}
+}
+
+// Begin makes the rollout with the given key the one to which requests apply, and pauses it if a pause is requested. It returns false if
+// another rollout was planned in the meantime.
+func (k *Control) Begin(key string, executor *rollout.Executor) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.planned.key != key {
+		return false
+	}
+	k.underway = underway{k.planned, executor}
 	if k.paused {
 		k.hold()
 	}
+	return true
 }
 
 // hold pauses the rollout under way at the earlier boundary of its image, or else at the next one. Additions to a complete release never
@@ -248,41 +277,47 @@ func (m *memory) recall(r *api.ReleaseRollout) {
 	m.paused = m.boundary != nil // Follow compares this with the spec
 }
 
-// Track records the progress of the rollout under way: the times of its runlevels and the boundary at which it pauses. It adds the
-// resulting estimate to the progress and returns the events to emit.
-func (k *Control) Track(cv *configv1.ClusterVersion, progress *report.Progress) (news []event.Event) {
+// Track records the progress of the rollout with the given key: the times of its runlevels and the boundary at which it pauses. It adds the
+// resulting estimate to the progress and returns the events to emit. For a superseded rollout it does nothing, and ok is false.
+func (k *Control) Track(key string, cv *configv1.ClusterVersion, progress *report.Progress) (news []event.Event, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	now := k.clock.Now()
-	k.estimate = nil
-	if progress.Mode != release.Updating || k.underway.adds {
-		k.current = nil
+	if k.planned.key != key {
+		return nil, false
+	}
+	return k.advance(cv, progress, k.clock.Now()), true
+}
+
+func (m *memory) advance(cv *configv1.ClusterVersion, progress *report.Progress, now time.Time) (news []event.Event) {
+	m.estimate = nil
+	if progress.Mode != release.Updating || m.underway.adds {
+		m.current = nil
 		return nil
 	}
 	next := timing.Start(cv, *progress)
-	if len(k.history) > 0 && k.history[0].To == next.To && k.history[0].StartedAt.Equal(&next.StartedAt) {
-		k.current = nil // the rollout has completed, but the ClusterVersion does not show it yet
+	if len(m.history) > 0 && m.history[0].To == next.To && m.history[0].StartedAt.Equal(&next.StartedAt) {
+		m.current = nil // the rollout has completed, but the ClusterVersion does not show it yet
 		return nil
 	}
 	if p := progress.Paused; p != nil {
-		if at := (boundary{k.underway.image, p.Before}); k.boundary == nil || *k.boundary != at {
-			k.boundary, k.reported = &at, false
+		if at := (boundary{m.underway.image, p.Before}); m.boundary == nil || *m.boundary != at {
+			m.boundary, m.reported = &at, false
 		}
 		// A boundary stays reached: after a restart, the rollout may have to check everything below it again.
-		p.Reached = p.Reached || k.reported
-		if p.Reached && !k.reported {
-			k.reported = true
-			news = append(news, rolloutPaused(progress.Release.Version, p.Before, k.reason))
+		p.Reached = p.Reached || m.reported
+		if p.Reached && !m.reported {
+			m.reported = true
+			news = append(news, rolloutPaused(progress.Release.Version, p.Before, m.reason))
 		}
 	}
-	k.current = timing.Track(k.current, next, *progress, now)
+	m.current = timing.Track(m.current, next, *progress, now)
 	if !fails(progress, now) {
-		k.estimate = timing.Estimate(k.history, *k.current, *progress, now)
+		m.estimate = timing.Estimate(m.history, *m.current, *progress, now)
 	}
-	progress.Estimate = k.estimate
+	progress.Estimate = m.estimate
 	if progress.Complete {
-		k.history = timing.Complete(k.history, *k.current, now)
-		k.current, k.estimate = nil, nil
+		m.history = timing.Complete(m.history, *m.current, now)
+		m.current, m.estimate = nil, nil
 	}
 	return news
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/engine/gate"
 	"github.com/cluster-version/cvo/pkg/engine/report"
 	"github.com/cluster-version/cvo/pkg/engine/rollout"
+	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/test/fixture/cluster"
 )
@@ -67,14 +68,16 @@ func tick(minutes int) *metav1.Time {
 // started returns a Control whose rollout of an image has started. adds reports that it adds objects to a completed release.
 func started(image string, adds bool) *Control {
 	k := New(testingclock.NewFakeClock(noon()), nil)
-	k.Begin(&rollout.Executor{}, image, adds)
+	k.Plan("planned", image, adds)
+	k.Begin("planned", &rollout.Executor{})
 	return k
 }
 
 // track reports the progress of a rollout at a given time.
 func (k *Control) track(cv *configv1.ClusterVersion, p *report.Progress, at time.Time) []event.Event {
 	k.clock.(*testingclock.FakeClock).SetTime(at)
-	return k.Track(cv, p)
+	news, _ := k.Track("planned", cv, p)
+	return news
 }
 
 func TestTrackTimesRunlevels(t *testing.T) {
@@ -115,6 +118,41 @@ func TestTrackDropsCompletionWithoutStart(t *testing.T) {
 	p := heldAt(nil, 4, 0)
 	m.track(underUpdate(), &p, tick(5).Time)
 	assert.Equal(t, []api.RunlevelProgress{{Runlevel: 10, Manifests: 10, StartedAt: tick(0)}, {Runlevel: 20, Manifests: 10}}, m.current.Runlevels)
+}
+
+func TestSupersededRolloutChangesNothing(t *testing.T) {
+	for name, supersede := range map[string]func(*Control){
+		"after another one was planned": func(k *Control) { k.Plan("next", "r@1.2.0", false) },
+		"after all state was dropped":   (*Control).Reset,
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := started("r@1.1.0", false)
+			supersede(k)
+			before := k.memory
+			p := heldAt(&report.Pause{Before: 20, Reached: true}, 10, 0)
+			news, ok := k.Track("planned", underUpdate(), &p)
+			assert.False(t, ok)
+			assert.Empty(t, news)
+			assert.False(t, k.Begin("planned", &rollout.Executor{}))
+			assert.Equal(t, before, k.memory)
+		})
+	}
+}
+
+// TestPauseAppliesToTheRolloutThatBegins requests a pause between the plan of a rollout and its beginning.
+func TestPauseAppliesToTheRolloutThatBegins(t *testing.T) {
+	k := started("r@1.1.0", false)
+	k.Plan("next", "r@1.2.0", false)
+	k.Follow(asks(api.ReleaseRolloutSpec{Paused: true}))
+	executor := &rollout.Executor{Clock: k.clock}
+	require.True(t, k.Begin("next", executor))
+	manifests, err := manifest.Parse("0000_10_a_00.yaml", []byte("{apiVersion: v1, kind: Namespace, metadata: {name: a}}"), manifest.Limits{})
+	require.NoError(t, err)
+	plan, err := rollout.NewPlan(release.Release{Version: "1.2.0"}, manifests, release.Updating)
+	require.NoError(t, err)
+	progress, _, err := executor.Run(t.Context(), plan, rollout.Settled{})
+	require.NoError(t, err)
+	assert.Equal(t, &report.Pause{Before: 10, Reached: true}, progress.Paused)
 }
 
 func TestTrackDoesNotCountPauses(t *testing.T) {

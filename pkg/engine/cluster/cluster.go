@@ -25,6 +25,20 @@ func Owner(cv *configv1.ClusterVersion, namespace string) body.Owner {
 	return body.Owner{Name: cv.Name, UID: cv.UID, ApplySet: inventory.ApplySetID(namespace, cv.Name)}
 }
 
+// Values are the parts of a cluster that are written into manifests.
+type Values struct {
+	// Owner is the ClusterVersion that owns the objects.
+	Owner body.Owner
+	// Injection is the part of the cluster's configuration that manifests request.
+	Injection inject.Values
+}
+
+// ReadValues returns the values for the objects of a ClusterVersion. namespace is the operator's namespace.
+func ReadValues(ctx context.Context, reader client.Reader, cv *configv1.ClusterVersion, namespace string) (Values, error) {
+	injection, err := Injection(ctx, reader)
+	return Values{Owner: Owner(cv, namespace), Injection: injection}, err
+}
+
 // Injection reads the parts of the cluster's configuration that are injected into manifests. Missing objects inject nothing.
 func Injection(ctx context.Context, reader client.Reader) (inject.Values, error) {
 	proxy, err := clusterconfig.Get(ctx, reader, &configv1.Proxy{})

@@ -20,6 +20,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 
 	"github.com/cluster-version/cvo/internal/backoff"
+	"github.com/cluster-version/cvo/pkg/engine/report"
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
@@ -33,14 +34,6 @@ const (
 	// forbiddenRetry is the time between two requests that the API server forbids. An administrator has to extend the operator's role.
 	forbiddenRetry = 5 * time.Minute
 )
-
-// Finding is the trouble of one pod of a workload.
-type Finding struct {
-	// Summary names the pod and the reason, such as `pod web-1: ImagePullBackOff`. It is empty if no pod is known to be in trouble.
-	Summary string
-	// Text is a clause with the details. It may be set without a Summary: then it is the reason why nothing is known.
-	Text string
-}
 
 // Watcher watches the pods of workloads. It is safe for concurrent use.
 type Watcher struct {
@@ -91,12 +84,12 @@ func (w *Watcher) Follow(workloads []*manifest.Manifest) {
 }
 
 // Find returns the latest finding about the pods of a workload.
-func (w *Watcher) Find(id manifest.ID) Finding {
+func (w *Watcher) Find(id manifest.ID) report.PodFinding {
 	w.mu.Lock()
 	f := w.followed[id]
 	w.mu.Unlock()
 	if f == nil {
-		return Finding{}
+		return report.PodFinding{}
 	}
 	return f.finding()
 }
@@ -167,7 +160,7 @@ type followed struct {
 	pods map[string]sighting
 	// forbidden is the error of a forbidden request; nil if the last one succeeded.
 	forbidden error
-	last      Finding
+	last      report.PodFinding
 }
 
 var _ toolscache.ReflectorStore = (*followed)(nil)
@@ -224,16 +217,16 @@ func (f *followed) update(change func()) {
 	}
 }
 
-func (f *followed) finding() Finding {
+func (f *followed) finding() report.PodFinding {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.last
 }
 
 // find returns the trouble of the newest pod. The caller holds the lock.
-func (f *followed) find() Finding {
+func (f *followed) find() report.PodFinding {
 	if f.forbidden != nil {
-		return Finding{Text: "the operator's role does not allow it to read the pods: " + joined("", f.forbidden.Error())}
+		return report.PodFinding{Text: "the operator's role does not allow it to read the pods: " + joined("", f.forbidden.Error())}
 	}
 	newest := ""
 	for name, s := range f.pods {
@@ -242,7 +235,7 @@ func (f *followed) find() Finding {
 		}
 	}
 	if newest == "" {
-		return Finding{}
+		return report.PodFinding{}
 	}
 	s := f.pods[newest]
 	var where []string
@@ -256,7 +249,7 @@ func (f *followed) find() Finding {
 	if len(where) > 0 {
 		details = " (" + strings.Join(where, ", ") + ")"
 	}
-	return Finding{Summary: fmt.Sprintf("pod %s: %s", newest, s.Reason), Text: fmt.Sprintf("pod %s%s %s", newest, details, s.Text)}
+	return report.PodFinding{Summary: fmt.Sprintf("pod %s: %s", newest, s.Reason), Text: fmt.Sprintf("pod %s%s %s", newest, details, s.Text)}
 }
 
 // belongs reports whether a pod belongs to the workload. Others may use the same labels.

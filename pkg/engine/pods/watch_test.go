@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/cluster-version/cvo/pkg/engine/pods"
+	"github.com/cluster-version/cvo/pkg/engine/report"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/test/env"
 )
@@ -93,7 +94,7 @@ func (c *cluster) pull(app, name, ownerKind, owner, message string) {
 }
 
 // finds waits for the summary of what is known about a workload's pods.
-func (c *cluster) finds(m *manifest.Manifest, summary string) pods.Finding {
+func (c *cluster) finds(m *manifest.Manifest, summary string) report.PodFinding {
 	c.t.Helper()
 	require.Eventually(c.t, func() bool { return c.Find(m.ID()).Summary == summary }, patience, 5*time.Millisecond, "%s: %+v", summary, c.Find(m.ID()))
 	return c.Find(m.ID())

@@ -18,6 +18,7 @@ import (
 
 	"github.com/cluster-version/cvo/internal/difference"
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
+	"github.com/cluster-version/cvo/pkg/engine/preview/content"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
 )
@@ -430,7 +431,7 @@ func TestDeletionIsPreviewed(t *testing.T) {
 func TestGuardRejectsWrites(t *testing.T) {
 	m, err := manifest.Parse("0000_10_a_b.yaml", []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: guarded, namespace: default}"), manifest.Limits{})
 	require.NoError(t, err)
-	applier, err := connect(controlPlane.For(t).Config("guard"), Options{}, releaseContent{})
+	applier, err := connect(controlPlane.For(t).Config("guard"), Options{}, content.Of(nil))
 	require.NoError(t, err)
 	_, err = applier.Apply(t.Context(), m[0], "Updating")
 	require.ErrorContains(t, err, "blocked PATCH /api/v1/namespaces/default/configmaps/guarded: it is not a dry run")

@@ -16,7 +16,6 @@ import (
 	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/kinds"
 	"github.com/cluster-version/cvo/pkg/manifest"
-	"github.com/cluster-version/cvo/pkg/manifest/customresource"
 )
 
 // failed sets the expected result of the update after an error in the dry run.
@@ -28,7 +27,7 @@ func (r *run) failed(out *result, m *manifest.Manifest, err error) {
 		r.notServed(&out.Object, m)
 	case errors.Is(err, kinds.ErrUnavailable):
 		out.Verdict = Unknown
-	case missingNamespace(status, m) && r.content.namespaces[m.Object.GetNamespace()]:
+	case missingNamespace(status, m) && r.content.HasNamespace(m.Object.GetNamespace()):
 		out.Verdict, out.Message = Create, "once its Namespace exists"
 	case missingNamespace(status, m):
 		out.Verdict = Refuse
@@ -41,7 +40,7 @@ func (r *run) failed(out *result, m *manifest.Manifest, err error) {
 		out.Verdict = Unknown
 	case !refusal(err, status):
 		out.Verdict = NotAsked
-	case r.content.changesSchema(m):
+	case r.content.ChangesSchema(m):
 		out.Verdict = Unknown
 		out.Message = "the current CRD rejects the object, but the release changes the CRD first: " + out.Message
 	default:
@@ -58,10 +57,10 @@ func (r *run) knowsRunning() bool {
 // notServed sets the verdict on an object whose kind the server does not serve.
 func (r *run) notServed(o *Object, m *manifest.Manifest) {
 	gvk := m.GVK()
-	crd := r.content.crds[gvk.GroupKind()]
-	_, defined := r.content.replicas[gvk]
+	crd := r.crds[gvk.GroupKind()]
+	_, served := r.content.Replicas(gvk)
 	switch {
-	case crd != nil && !defined:
+	case crd != nil && !served:
 		unserved(o, m)
 	case crd == nil:
 		o.Verdict = Refuse
@@ -101,12 +100,8 @@ func refused(o *Object, err error) {
 }
 
 // breaksSchema sets the verdict on an object that the release's own CRD will reject.
-func breaksSchema(o *Object, found []customresource.Violation) {
-	texts := make([]string, len(found))
-	for i, v := range found {
-		texts[i] = v.String()
-		o.Paths = append(o.Paths, v.Field)
-	}
+func breaksSchema(o *Object, fields, texts []string) {
+	o.Paths = fields
 	o.Verdict, o.Message = Refuse, "the object breaks the schema of the release's CRD: "+strings.Join(texts, ", ")
 	o.Remedy = "correct the release's manifest, or " + failure.Exclude
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/kinds"
+	"github.com/cluster-version/cvo/pkg/engine/preview/content"
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
@@ -50,7 +51,7 @@ func TestFailuresAreClassified(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			m, err := manifest.Parse("0000_10_a_b.yaml", []byte("apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: a}"), manifest.Limits{})
 			require.NoError(t, err)
-			r := &run{content: contentOf(nil)}
+			r := &run{content: content.Of(nil)}
 			var out result
 			r.failed(&out, m[0], &failure.Error{Manifest: m[0], Err: tt.err})
 			assert.Equal(t, tt.want, out.Verdict)

@@ -15,14 +15,11 @@ import (
 // ReadOptions returns the options with which an operator in the given namespace would apply a release, without the inventory of earlier
 // releases. It returns an error if it cannot read the cluster's configuration.
 func ReadOptions(ctx context.Context, reader client.Reader, cv *configv1.ClusterVersion, namespace string) (Options, error) {
-	injection, err := cluster.Injection(ctx, reader)
+	values, err := cluster.ReadValues(ctx, reader, cv, namespace)
 	if err != nil {
 		return Options{}, err
 	}
-	options := Options{
-		Owner: cluster.Owner(cv, namespace), Injection: injection, Mode: release.Initializing,
-		Prune: cv.Annotations[api.PruneAnnotation] == "true",
-	}
+	options := Options{Values: values, Mode: release.Initializing, Prune: cv.Annotations[api.PruneAnnotation] == "true"}
 	completed := func(e configv1.UpdateHistory) bool { return e.State == configv1.CompletedUpdate }
 	if slices.ContainsFunc(cv.Status.History, completed) {
 		options.Mode = release.Updating

@@ -19,16 +19,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 
+	"github.com/cluster-version/cvo/internal/difference"
 	"github.com/cluster-version/cvo/pkg/apply"
-	"github.com/cluster-version/cvo/pkg/apply/body"
-	"github.com/cluster-version/cvo/pkg/apply/inject"
 	"github.com/cluster-version/cvo/pkg/apply/kinds"
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/apply/request"
+	"github.com/cluster-version/cvo/pkg/engine/cluster"
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
+	"github.com/cluster-version/cvo/pkg/engine/preview/content"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -36,12 +38,10 @@ import (
 
 // Options are the settings of a preview.
 type Options struct {
-	// Owner is the ClusterVersion that will own the objects, as in the update itself.
-	Owner body.Owner
+	// Values are written into manifests, as in the update itself.
+	cluster.Values
 	// Mode is the mode of the rollout; release.Updating by default.
 	Mode release.Mode
-	// Injection contains the values of the cluster that are injected into manifests.
-	Injection inject.Values
 	// Inventory contains the objects of earlier releases in the cluster; the zero value if unknown.
 	Inventory inventory.Inventory
 	// Running returns the manifests of the release that the cluster runs. They show which fields the update removes from objects whose
@@ -68,13 +68,13 @@ func Run(ctx context.Context, cfg *rest.Config, p *payload.Payload, options Opti
 	if options.Mode == "" {
 		options.Mode = release.Updating
 	}
-	content := contentOf(p.Manifests)
-	applier, err := connect(cfg, options, content)
+	known := content.Of(p.Manifests)
+	applier, err := connect(cfg, options, known)
 	if err != nil {
 		return nil, err
 	}
 	r := &run{
-		applier: applier, options: options, payload: p, content: content,
+		applier: applier, options: options, payload: p, content: known, crds: map[schema.GroupKind]*Object{},
 		live: map[manifest.ID]json.RawMessage{}, results: make([]result, len(p.Manifests)),
 	}
 	r.running = sync.OnceValues(func() (map[manifest.ID][]*manifest.Manifest, error) { return options.running(ctx) })
@@ -102,7 +102,7 @@ func (o *Options) running(ctx context.Context) (map[manifest.ID][]*manifest.Mani
 
 // connect returns an Applier that can only make dry runs. It reads the served kinds once, because kinds from the release's own CRDs do not
 // exist yet.
-func connect(cfg *rest.Config, options Options, content releaseContent) (*apply.Applier, error) {
+func connect(cfg *rest.Config, options Options, known *content.Release) (*apply.Applier, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.WarningHandler = rest.NoWarnings{}
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return guard{next} })
@@ -118,7 +118,7 @@ func connect(cfg *rest.Config, options Options, content releaseContent) (*apply.
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the API server: %w", err)
 	}
-	mapper := servedKinds{kinds.NewMapper(fixedClock(time.Now()), d, nil), content.replicas}
+	mapper := servedKinds{kinds.NewMapper(fixedClock(time.Now()), d, nil), known}
 	return apply.New(connection, mapper, options.Owner).WithValues(options.Injection), nil
 }
 
@@ -126,13 +126,13 @@ func connect(cfg *rest.Config, options Options, content releaseContent) (*apply.
 // release's CRDs, as in the update itself.
 type servedKinds struct {
 	*kinds.Mapper
-	replicas map[schema.GroupVersionKind]string
+	content *content.Release
 }
 
 // Mapping implements apply.Mapper.
 func (k servedKinds) Mapping(ctx context.Context, gvk schema.GroupVersionKind) (kinds.Mapping, error) {
 	mapping, err := k.Mapper.Mapping(ctx, gvk)
-	if path, defined := k.replicas[gvk]; defined {
+	if path, served := k.content.Replicas(gvk); served {
 		mapping.Replicas = path
 	}
 	return mapping, err
@@ -153,7 +153,9 @@ type run struct {
 	applier *apply.Applier
 	options Options
 	payload *payload.Payload
-	content releaseContent
+	content *content.Release
+	// crds contains the result for the release's CRD of each kind. It is complete once all CRDs have been previewed.
+	crds map[schema.GroupKind]*Object
 	// running returns the manifests of the running release, by object.
 	running func() (map[manifest.ID][]*manifest.Manifest, error)
 	// live contains the objects from lists, as JSON. Decoded, they would need ten times the memory.
@@ -176,7 +178,7 @@ type result struct {
 func (r *run) all(ctx context.Context) error {
 	var crds, others []int
 	for i, m := range r.payload.Manifests {
-		if isCRD(m) {
+		if _, ok := m.Defines(); ok {
 			crds = append(crds, i)
 		} else {
 			others = append(others, i)
@@ -193,11 +195,24 @@ func (r *run) all(ctx context.Context) error {
 			return err
 		}
 		for _, i := range wave {
-			r.content.settle(r.payload.Manifests[i], r.results[i].Object)
+			r.settle(r.payload.Manifests[i], &r.results[i].Object)
 		}
 		clear(r.live)
 	}
 	return nil
+}
+
+// settle records the result for a CRD of the release.
+func (r *run) settle(m *manifest.Manifest, o *Object) {
+	kind, ok := m.Defines()
+	if !ok || m.Tombstone() {
+		return
+	}
+	r.crds[kind] = o
+	r.content.Settle(kind, content.Effect{
+		Created: o.Verdict == Create || o.Verdict == Recreate,
+		Changed: slices.ContainsFunc(o.Fields, func(f difference.Field) bool { return strings.HasPrefix(f.Path, "spec.") }),
+	})
 }
 
 func (r *run) each(ctx context.Context, wave []int, do func(context.Context, int)) error {
@@ -279,22 +294,22 @@ func (r *run) previewObject(ctx context.Context, m *manifest.Manifest) result {
 	out := result{Object: Object{
 		ID: m.ID(), File: m.File, Document: m.Document, Runlevel: m.Runlevel, Component: m.Component, Verdict: Nothing,
 	}}
-	if r.content.stopsServing(m) {
+	if r.content.StopsServing(m) {
 		unserved(&out.Object, m)
 		return out
 	}
 	applier := r.applier.With(apply.Options{UID: r.options.Inventory.Records[m.ID()].UID, Former: r.former})
 	f, err := applier.Predict(ctx, m, r.options.Mode)
 	sent := m
-	for earlier := range r.content.inServedVersions(m) {
+	for earlier := range r.content.InServedVersions(m) {
 		if !kinds.IsNoMatch(err) {
 			break
 		}
 		sent = earlier
 		f, err = applier.Predict(ctx, sent, r.options.Mode)
 	}
-	if found := r.content.violations(m, inVersionOf(m, f.Object)); len(found) > 0 && f.Action != apply.Kept {
-		breaksSchema(&out.Object, found)
+	if fields, texts := r.content.Violations(m, f.Object); len(fields) > 0 && f.Action != apply.Kept {
+		breaksSchema(&out.Object, fields, texts)
 		return out
 	}
 	if err != nil {
@@ -302,7 +317,7 @@ func (r *run) previewObject(ctx context.Context, m *manifest.Manifest) result {
 		return out
 	}
 	out.Dropped = f.Dropped
-	if len(out.Dropped) > 0 && r.content.changesSchema(m) {
+	if len(out.Dropped) > 0 && r.content.ChangesSchema(m) {
 		out.Dropped, out.Later = nil, out.Dropped
 	}
 	switch f.Action {
@@ -337,7 +352,7 @@ func (r *run) compare(ctx context.Context, out *result, m, sent *manifest.Manife
 	out.TakenOver = formerManagers(sent.GVK(), after)
 	out.Fields = compare(before, after)
 	if sent != m || len(out.Fields)+len(out.Later) > 0 { // the update writes the object
-		out.Fields = compare(before, r.content.complete(m, after))
+		out.Fields = compare(before, r.content.Complete(m, after))
 	}
 	if len(out.Fields) > 0 {
 		out.Verdict = Modify
@@ -354,7 +369,7 @@ func (r *run) currentObject(ctx context.Context, m *manifest.Manifest, after *un
 		object := &unstructured.Unstructured{}
 		object.SetGroupVersionKind(m.GVK())
 		var fields map[string]any
-		if err := unmarshal(data, &fields); err == nil {
+		if err := utiljson.Unmarshal(data, &fields); err == nil { // whole numbers become int64, as in objects
 			fields["apiVersion"], fields["kind"] = after.GetAPIVersion(), after.GetKind()
 			object.Object = fields
 			if object.GetResourceVersion() == after.GetResourceVersion() {

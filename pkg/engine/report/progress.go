@@ -112,6 +112,14 @@ type Problem struct {
 	Err error `json:"-"`
 }
 
+// PodFinding is the trouble of one pod of a workload.
+type PodFinding struct {
+	// Summary names the pod and the reason, such as `pod web-1: ImagePullBackOff`. It is empty if no pod is known to be in trouble.
+	Summary string
+	// Text is a clause with the details. It may be set without a Summary: then it is the reason why nothing is known.
+	Text string
+}
+
 // Dropped contains the omitted fields of one object.
 type Dropped struct {
 	ID     manifest.ID `json:"object"`

@@ -16,7 +16,6 @@ import (
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/engine/gate"
 	"github.com/cluster-version/cvo/pkg/engine/observe"
-	"github.com/cluster-version/cvo/pkg/engine/pods"
 	"github.com/cluster-version/cvo/pkg/engine/report"
 	"github.com/cluster-version/cvo/pkg/engine/rollout"
 	"github.com/cluster-version/cvo/pkg/manifest"
@@ -54,7 +53,7 @@ func (l *looking) Look(ctx context.Context, m *manifest.Manifest, byName bool) o
 // podsOf stands in for the watches of pods.
 type podsOf struct {
 	followed []string
-	findings map[string]pods.Finding
+	findings map[string]report.PodFinding
 }
 
 func (p *podsOf) Follow(workloads []*manifest.Manifest) {
@@ -64,7 +63,7 @@ func (p *podsOf) Follow(workloads []*manifest.Manifest) {
 	}
 }
 
-func (p *podsOf) Find(id manifest.ID) pods.Finding { return p.findings[id.Name] }
+func (p *podsOf) Find(id manifest.ID) report.PodFinding { return p.findings[id.Name] }
 
 func TestInstallCompletesOnceWorkloadsRun(t *testing.T) {
 	c := newCluster()
@@ -80,7 +79,7 @@ func TestInstallCompletesOnceWorkloadsRun(t *testing.T) {
 	c.runs("represented", 0)
 	c.finish("migrate")
 	c.report("c", "True", "False", "1.1.0")
-	watched := &podsOf{findings: map[string]pods.Finding{"web": {Summary: "pod web-1: ImagePullBackOff", Text: "pod web-1 cannot pull its image"}}}
+	watched := &podsOf{findings: map[string]report.PodFinding{"web": {Summary: "pod web-1: ImagePullBackOff", Text: "pod web-1 cannot pull its image"}}}
 	executor := c.executor()
 	executor.Pods = watched
 	progress, settled, err := executor.Run(t.Context(), plan, rollout.Settled{})

@@ -17,7 +17,6 @@ import (
 	"github.com/cluster-version/cvo/pkg/engine/drift"
 	"github.com/cluster-version/cvo/pkg/engine/gate"
 	"github.com/cluster-version/cvo/pkg/engine/observe"
-	"github.com/cluster-version/cvo/pkg/engine/pods"
 	"github.com/cluster-version/cvo/pkg/engine/report"
 	"github.com/cluster-version/cvo/pkg/engine/taskgraph"
 	"github.com/cluster-version/cvo/pkg/manifest"
@@ -49,7 +48,7 @@ type Pods interface {
 	// Follow watches the pods of these workloads from now on, and of no others.
 	Follow(workloads []*manifest.Manifest)
 	// Find returns the latest finding about the pods of a workload.
-	Find(id manifest.ID) pods.Finding
+	Find(id manifest.ID) report.PodFinding
 }
 
 // Executor runs passes, all with the same collaborators.

@@ -186,25 +186,6 @@ func releaseRollouts() schema.GroupVersionResource {
 	return api.ReleaseRolloutVersion.WithResource(api.ReleaseRolloutResource)
 }
 
-// schemaField is a field of ClusterVersion that only some variants of the definition have.
-type schemaField struct {
-	path []string
-	has  func(*controls.Schema) *bool
-}
-
-func schemaFields() []schemaField {
-	return []schemaField{
-		{[]string{"spec", "desiredUpdate", "mode"}, func(s *controls.Schema) *bool { return &s.Mode }},
-		{[]string{"spec", "desiredUpdate", "acceptRisks"}, func(s *controls.Schema) *bool { return &s.AcceptRisks }},
-		{[]string{"status", "conditionalUpdateRisks"}, func(s *controls.Schema) *bool { return &s.ConditionalUpdateRisks }},
-		{[]string{"status", "conditionalUpdates", "[]", "riskNames"}, func(s *controls.Schema) *bool { return &s.RiskNames }},
-		{
-			[]string{"status", "conditionalUpdates", "[]", "risks", "[]", "conditions"},
-			func(s *controls.Schema) *bool { return &s.RiskConditions },
-		},
-	}
-}
-
 // schemaOf returns the fields in the definition of ClusterVersion, none if crd is nil.
 func schemaOf(crd *unstructured.Unstructured) controls.Schema {
 	var out controls.Schema
@@ -216,8 +197,8 @@ func schemaOf(crd *unstructured.Unstructured) controls.Schema {
 			continue
 		}
 		out.Capabilities = capabilityNames(v.Schema())
-		for _, field := range schemaFields() {
-			*field.has(&out) = hasField(v.Schema(), field.path)
+		for _, field := range controls.Fields() {
+			*field.In(&out) = hasField(v.Schema(), field.Path)
 		}
 	}
 	return out

@@ -36,10 +36,14 @@ func (r *Request) preflight(cv *configv1.ClusterVersion, target configv1.Update)
 			return fmt.Errorf("%s: the API server dropped spec.desiredUpdate.mode and may have started an update to %s: "+
 				"cancel it with 'cvo upgrade --clear'", r.failure, name)
 		}
-		return refuse("%s: the API server drops spec.desiredUpdate.mode, because this cluster's CustomResourceDefinition clusterversions.config.openshift.io "+
-			"lacks the field, and would start an update to %s: install the CustomResourceDefinition with feature gate ClusterUpdatePreflight, "+
-			"or preview the release with 'cvo upgrade diff'", r.failure, name)
+		return refuse("%s: %s, and would start an update to %s: install the CustomResourceDefinition with feature gate ClusterUpdatePreflight, "+
+			"or preview the release with 'cvo upgrade diff'", r.failure, drops("mode"), name)
 	}
+}
+
+// drops returns a clause about a field of spec.desiredUpdate that the API server did not store.
+func drops(field string) string {
+	return "the API server drops spec.desiredUpdate." + field + ", because this cluster's CustomResourceDefinition clusterversions.config.openshift.io lacks the field"
 }
 
 // ReadPreflight returns the result of the last preflight, or nil if none is reported. An error is the reason why the result is unknown. It

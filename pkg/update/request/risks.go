@@ -97,8 +97,8 @@ func (o *Risks) Plan(cv *configv1.ClusterVersion, r *Request) error {
 			stored = RiskNames(now.Spec.DesiredUpdate.AcceptRisks)
 		}
 		if !slices.Equal(stored, names) {
-			return fmt.Errorf("%s: the API server drops spec.desiredUpdate.acceptRisks, because this cluster's CustomResourceDefinition clusterversions.config.openshift.io "+
-				"lacks the field: install the CustomResourceDefinition with feature gate ClusterUpdateAcceptRisks, or request the update with --allow-not-recommended", r.failure)
+			return fmt.Errorf("%s: %s: install the CustomResourceDefinition with feature gate ClusterUpdateAcceptRisks, "+
+				"or request the update with --allow-not-recommended", r.failure, drops("acceptRisks"))
 		}
 		return nil
 	}

@@ -240,7 +240,11 @@ func (o *options) run(ctx context.Context, streams command.Streams) error {
 	if err := o.check(); err != nil {
 		return &command.UsageError{Err: err}
 	}
-	inputs, err := o.inputs(ctx, streams)
+	images, err := o.registry.Images("")
+	if err != nil {
+		return err
+	}
+	inputs, err := o.inputs(ctx, streams, images)
 	if err != nil {
 		return err
 	}
@@ -252,7 +256,7 @@ func (o *options) run(ctx context.Context, streams command.Streams) error {
 		return err
 	}
 	if o.mirror != "" {
-		if result, err = o.mirrored(ctx, streams, inputs, result); err != nil {
+		if result, err = o.mirrored(ctx, streams, images, inputs.Options, result); err != nil {
 			return err
 		}
 	}

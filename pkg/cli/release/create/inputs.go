@@ -24,6 +24,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/cli/progress"
 	"github.com/cluster-version/cvo/pkg/cli/registries"
+	"github.com/cluster-version/cvo/pkg/oci/image"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
@@ -69,11 +70,7 @@ func (o *options) parsePrograms() error {
 }
 
 // inputs collects the inputs of the release.
-func (o *options) inputs(ctx context.Context, streams command.Streams) (*compose.Inputs, error) {
-	images, err := o.registry.Images("")
-	if err != nil {
-		return nil, err
-	}
+func (o *options) inputs(ctx context.Context, streams command.Streams, images *image.Reader) (*compose.Inputs, error) {
 	stream, err := o.readStream(ctx, streams)
 	if err != nil {
 		return nil, err
@@ -170,7 +167,7 @@ func (o *options) readStream(ctx context.Context, streams command.Streams) (*ima
 	case o.stream != "":
 		return o.clusterStream(ctx)
 	case o.streamFile != "":
-		file := compose.StreamFile{Name: o.streamFile, Input: streams.In, Insecure: o.registry.Insecure, Authority: o.registry.Authority}
+		file := input.StreamFile{Name: o.streamFile, Input: streams.In, Insecure: o.registry.Insecure, Authority: o.registry.Authority}
 		return file.Read(ctx)
 	}
 	return nil, nil // nil means that no flag names an image stream

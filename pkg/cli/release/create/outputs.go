@@ -19,12 +19,14 @@ import (
 	"github.com/cluster-version/cvo/pkg/author/derive"
 	"github.com/cluster-version/cvo/pkg/author/lint"
 	"github.com/cluster-version/cvo/pkg/author/lint/finding"
+	"github.com/cluster-version/cvo/pkg/author/relocate"
 	"github.com/cluster-version/cvo/pkg/author/sign"
 	"github.com/cluster-version/cvo/pkg/cli/cluster"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/cli/printing"
 	"github.com/cluster-version/cvo/pkg/cli/progress"
 	"github.com/cluster-version/cvo/pkg/cli/reading"
+	"github.com/cluster-version/cvo/pkg/oci/image"
 	"github.com/cluster-version/cvo/pkg/oci/mirror"
 	"github.com/cluster-version/cvo/pkg/oci/mirror/target"
 )
@@ -43,7 +45,9 @@ func (o *options) compare(inputs *compose.Inputs, result *assemble.Result) error
 
 // mirrored copies the images of the release to --mirror and returns the release with references to the copies. With
 // --dry-run or --output it copies nothing.
-func (o *options) mirrored(ctx context.Context, streams command.Streams, inputs *compose.Inputs, result *assemble.Result) (*assemble.Result, error) {
+func (o *options) mirrored(
+	ctx context.Context, streams command.Streams, images *image.Reader, assembled assemble.Options, result *assemble.Result,
+) (*assemble.Result, error) {
 	access, err := o.registry.Access()
 	if err != nil {
 		return nil, err
@@ -52,7 +56,7 @@ func (o *options) mirrored(ctx context.Context, streams command.Streams, inputs 
 	if err != nil {
 		return nil, &command.UsageError{Err: fmt.Errorf("--mirror: %w", err)}
 	}
-	list, result, err := inputs.Mirrored(access, result, o.mirror, destination)
+	list, result, err := relocate.Plan(access, images, assembled, result, relocate.Destination{Repository: o.mirror, Target: destination})
 	if err != nil || o.dryRun || o.output != "" {
 		return result, err
 	}

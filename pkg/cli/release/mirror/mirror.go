@@ -282,16 +282,8 @@ func (m *mirroring) inFolder(ctx context.Context) (string, error) {
 
 // sourceDir returns the source folder; empty if the source is a registry.
 func (m *mirroring) sourceDir() string {
-	ref := m.image.Pullspec
-	if !layout.IsReference(ref) {
-		return ""
-	}
-	for _, sep := range []string{"@", ":"} {
-		if i := strings.LastIndex(ref, sep); i > 0 && layout.IsReference(ref[:i]) {
-			return ref[:i]
-		}
-	}
-	return ref
+	dir, _, _ := layout.SplitReference(m.image.Pullspec)
+	return dir
 }
 
 // read reads the list of images in the release. If only an index is signed, clusters reject its images. Then it keeps the index unless the

@@ -1,4 +1,4 @@
-package inspect
+package extract
 
 import (
 	"bytes"
@@ -14,7 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/cluster-version/cvo/pkg/api"
-	"github.com/cluster-version/cvo/pkg/author/inspect/installconfig"
+	"github.com/cluster-version/cvo/pkg/author/extract/installconfig"
+	"github.com/cluster-version/cvo/pkg/author/inspect"
 	"github.com/cluster-version/cvo/pkg/inclusion"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
@@ -22,12 +23,12 @@ import (
 
 // ClusterFilter returns the filter that selects the release's manifests for a cluster with a configuration. Its feature gates are the gates
 // in the release's FeatureGate manifests for the profile and feature set, changed by Gates.
-func (r *Release) ClusterFilter(ctx context.Context, c *installconfig.Config, profile string) (inclusion.Filter, error) {
-	filter, err := r.WithVersion(ctx, inclusion.Filter{Profile: profile, FeatureSet: c.FeatureSet})
+func ClusterFilter(ctx context.Context, r *inspect.Release, c *installconfig.Config, profile string) (inclusion.Filter, error) {
+	filter, err := WithVersion(ctx, r, inclusion.Filter{Profile: profile, FeatureSet: c.FeatureSet})
 	if err != nil {
 		return filter, err
 	}
-	if filter.Gates, err = r.featureGates(ctx, filter); err != nil {
+	if filter.Gates, err = featureGates(ctx, r, filter); err != nil {
 		return filter, err
 	}
 	for name, enabled := range c.Gates {
@@ -42,7 +43,7 @@ func (r *Release) ClusterFilter(ctx context.Context, c *installconfig.Config, pr
 }
 
 // WithVersion returns the filter with the release's major version.
-func (r *Release) WithVersion(ctx context.Context, filter inclusion.Filter) (inclusion.Filter, error) {
+func WithVersion(ctx context.Context, r *inspect.Release, filter inclusion.Filter) (inclusion.Filter, error) {
 	files, err := r.Files(ctx) // not only the metadata: callers need the manifests too, and an image is read once
 	if err != nil {
 		return filter, err
@@ -62,7 +63,7 @@ const gatesForInstallers = "false-except-for-the-config-operator"
 
 // featureGates returns the gates that a release lists for a cluster's profile and feature set. The result is empty for a feature set that
 // the release does not list, such as CustomNoUpgrade.
-func (r *Release) featureGates(ctx context.Context, cluster inclusion.Filter) (sets.Set[string], error) {
+func featureGates(ctx context.Context, r *inspect.Release, cluster inclusion.Filter) (sets.Set[string], error) {
 	gates := sets.New[string]()
 	files, err := r.Files(ctx)
 	if err != nil {

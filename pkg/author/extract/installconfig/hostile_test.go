@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/cluster-version/cvo/pkg/author/inspect/installconfig"
+	"github.com/cluster-version/cvo/pkg/author/extract/installconfig"
 	"github.com/cluster-version/cvo/test/fixture"
 )
 

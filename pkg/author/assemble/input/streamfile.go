@@ -1,4 +1,4 @@
-package compose
+package input
 
 import (
 	"context"
@@ -14,7 +14,6 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 
 	"github.com/cluster-version/cvo/internal/inputfile"
-	"github.com/cluster-version/cvo/pkg/author/assemble/input"
 	"github.com/cluster-version/cvo/pkg/oci/registry"
 	"github.com/cluster-version/cvo/pkg/oci/registry/redirect"
 )
@@ -43,7 +42,7 @@ func (f StreamFile) Read(ctx context.Context) (*imagev1.ImageStream, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading --from-image-stream-file: %w", err)
 	}
-	stream, err := input.ParseImageStream(data)
+	stream, err := ParseImageStream(data)
 	if err != nil {
 		return nil, fmt.Errorf("--from-image-stream-file %s: %w", f.Name, err)
 	}

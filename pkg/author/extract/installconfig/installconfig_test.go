@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/cluster-version/cvo/pkg/author/inspect/installconfig"
+	"github.com/cluster-version/cvo/pkg/author/extract/installconfig"
 )
 
 func TestUnknownValuesAreRejected(t *testing.T) {

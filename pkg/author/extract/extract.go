@@ -1,4 +1,6 @@
-package inspect
+// Package extract writes the files of a release to a folder: all of them, or those that a cluster gets. It reads the release through package
+// inspect. A cluster is described by an inclusion.Filter. ClusterFilter makes the filter of a planned cluster.
+package extract
 
 import (
 	"bytes"
@@ -14,6 +16,7 @@ import (
 	"time"
 
 	"github.com/cluster-version/cvo/internal/errorset"
+	"github.com/cluster-version/cvo/pkg/author/inspect"
 	"github.com/cluster-version/cvo/pkg/oci/image/layer"
 	"github.com/cluster-version/cvo/pkg/payload"
 )
@@ -32,8 +35,8 @@ const (
 // Layouts returns all layouts.
 func Layouts() []Layout { return []Layout{LayoutFlat, LayoutImage} }
 
-// ExtractOptions select the files to extract and their layout.
-type ExtractOptions struct {
+// Options select the files to extract and their layout.
+type Options struct {
 	// Layout is the layout of the files; default LayoutFlat.
 	Layout Layout
 	// Selection selects the objects to extract; default all. It requires the flat layout, because a part of a release is not a release.
@@ -42,8 +45,8 @@ type ExtractOptions struct {
 	Overwrite bool
 }
 
-// Extracted is the result of an extraction.
-type Extracted struct {
+// Result is the result of an extraction.
+type Result struct {
 	// Version and Created come from the release's metadata. They are empty if the metadata is missing or malformed, which does not prevent
 	// the extraction.
 	Version string
@@ -56,12 +59,12 @@ type Extracted struct {
 	LeftOut []LeftOut
 }
 
-// Extract writes the files of a release to a folder, which it creates if needed. It writes them to a temporary folder and moves them when
-// all are complete and verified. Therefore, a new folder appears as a whole, and if Extract fails or is killed before moving, it leaves no
+// Files writes the files of a release to a folder, which it creates if needed. It writes them to a temporary folder and moves them when
+// all are complete and verified. Therefore, a new folder appears as a whole, and if Files fails or is killed before moving, it leaves no
 // files in the folder. It detects conflicting files before it moves any file. It reports all unreadable manifests together. Without a
 // selection, it does not parse manifests.
-func (r *Release) Extract(ctx context.Context, dir string, opts ExtractOptions) (out *Extracted, err error) {
-	x := &extraction{opts: opts, out: &Extracted{}, metadata: memory{}, buffer: make([]byte, 128<<10)}
+func Files(ctx context.Context, r *inspect.Release, dir string, opts Options) (out *Result, err error) {
+	x := &extraction{opts: opts, out: &Result{}, metadata: map[string][]byte{}, buffer: make([]byte, 128<<10)}
 	if opts.Layout == LayoutImage && !opts.Selection.everything() {
 		return nil, errors.New("a selection of manifests is not a release: use the flat layout instead of the image layout")
 	}
@@ -69,11 +72,8 @@ func (r *Release) Extract(ctx context.Context, dir string, opts ExtractOptions) 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, x.stage.remove()) }()
-	if err := r.walk(ctx, x.visit); err != nil {
+	if err := r.Walk(ctx, x.visit); err != nil {
 		return nil, err
-	}
-	if !x.release {
-		return nil, r.noRelease()
 	}
 	if err := errorset.Join(x.errs); err != nil {
 		return nil, err
@@ -83,14 +83,13 @@ func (r *Release) Extract(ctx context.Context, dir string, opts ExtractOptions) 
 	return x.out, err
 }
 
-// extraction is the state of a call to Extract.
+// extraction is the state of a call to Files.
 type extraction struct {
-	opts  ExtractOptions
+	opts  Options
 	stage *stage
-	out   *Extracted
-	// release is set once a file in release-manifests/ has been found.
-	release  bool
-	metadata memory
+	out   *Result
+	// metadata contains the two metadata files, by name.
+	metadata map[string][]byte
 	errs     []error
 	buffer   []byte
 }
@@ -99,7 +98,6 @@ type extraction struct {
 func (x *extraction) visit(f layer.File) error {
 	folder, base := path.Split(f.Name)
 	inRelease := folder == payload.ReleaseDir+"/"
-	x.release = x.release || inRelease
 	target := f.Name
 	if x.opts.Layout != LayoutImage {
 		if !inRelease {
@@ -144,10 +142,10 @@ func (x *extraction) finish() {
 	slices.SortFunc(x.out.LeftOut, func(a, b LeftOut) int {
 		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Document, b.Document), strings.Compare(a.Object.String(), b.Object.String()))
 	})
-	if metadata, err := payload.ReadMetadata(x.metadata); err == nil {
+	if metadata, err := payload.ParseMetadata(x.metadata[payload.MetadataFile]); err == nil {
 		x.out.Version = metadata.Version
 	}
-	if references, err := payload.ReadReferences(x.metadata); err == nil && !references.CreationTimestamp.IsZero() {
+	if references, err := payload.ParseReferences(x.metadata[payload.ReferencesFile]); err == nil && !references.CreationTimestamp.IsZero() {
 		x.out.Created = references.CreationTimestamp.UTC()
 	}
 }

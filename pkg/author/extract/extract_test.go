@@ -1,4 +1,4 @@
-package inspect_test
+package extract_test
 
 import (
 	"errors"
@@ -10,14 +10,16 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/google/go-containerregistry/pkg/v1/empty"
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/cluster-version/cvo/pkg/author/extract"
+	"github.com/cluster-version/cvo/pkg/author/extract/installconfig"
 	"github.com/cluster-version/cvo/pkg/author/inspect"
-	"github.com/cluster-version/cvo/pkg/author/inspect/installconfig"
 	"github.com/cluster-version/cvo/pkg/inclusion"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/oci/image"
@@ -54,10 +56,10 @@ func contents(files fstest.MapFS, strip string) map[string]string {
 
 func TestExtractWritesEveryByte(t *testing.T) {
 	p := newPlatform(t)
-	for layout, strip := range map[inspect.Layout]string{"": "release-manifests/", inspect.LayoutFlat: "release-manifests/", inspect.LayoutImage: ""} {
+	for layout, strip := range map[extract.Layout]string{"": "release-manifests/", extract.LayoutFlat: "release-manifests/", extract.LayoutImage: ""} {
 		t.Run("it writes every byte in the layout "+string(layout), func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "not", "there")
-			out, err := p.open().Extract(t.Context(), dir, inspect.ExtractOptions{Layout: layout})
+			out, err := extract.Files(t.Context(), p.open(), dir, extract.Options{Layout: layout})
 			require.NoError(t, err)
 			assert.Equal(t, contents(p.files, strip), tree(t, dir))
 			assert.Equal(t, "1.2.3", out.Version)
@@ -70,9 +72,9 @@ func TestExtractWritesEveryByte(t *testing.T) {
 	}
 	t.Run("it keeps identical files and rejects conflicts before moving any file", func(t *testing.T) {
 		dir := t.TempDir()
-		_, err := p.open().Extract(t.Context(), dir, inspect.ExtractOptions{})
+		_, err := extract.Files(t.Context(), p.open(), dir, extract.Options{})
 		require.NoError(t, err)
-		out, err := p.open().Extract(t.Context(), dir, inspect.ExtractOptions{})
+		out, err := extract.Files(t.Context(), p.open(), dir, extract.Options{})
 		require.NoError(t, err)
 		assert.Equal(t, out.Files, out.Unchanged)
 
@@ -84,13 +86,13 @@ func TestExtractWritesEveryByte(t *testing.T) {
 		require.NoError(t, os.Symlink(outside, linked))
 		require.NoError(t, os.Remove(filepath.Join(dir, "0000_50_console.yaml")))
 		before := tree(t, dir)
-		_, err = p.open().Extract(t.Context(), dir, inspect.ExtractOptions{})
-		conflict, ok := errors.AsType[*inspect.ConflictError](err)
+		_, err = extract.Files(t.Context(), p.open(), dir, extract.Options{})
+		conflict, ok := errors.AsType[*extract.ConflictError](err)
 		require.True(t, ok, err)
 		assert.Equal(t, []string{"0000_40_shiny.yaml", "release-metadata"}, conflict.Files)
 		assert.Equal(t, before, tree(t, dir))
 
-		_, err = p.open().Extract(t.Context(), dir, inspect.ExtractOptions{Overwrite: true})
+		_, err = extract.Files(t.Context(), p.open(), dir, extract.Options{Overwrite: true})
 		require.NoError(t, err)
 		assert.Equal(t, contents(p.files, "release-manifests/"), tree(t, dir))
 		data, err := os.ReadFile(outside)
@@ -100,14 +102,16 @@ func TestExtractWritesEveryByte(t *testing.T) {
 	t.Run("it rejects a file in place of the folder", func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "file")
 		require.NoError(t, os.WriteFile(file, nil, 0o644))
-		_, err := p.open().Extract(t.Context(), file, inspect.ExtractOptions{})
+		_, err := extract.Files(t.Context(), p.open(), file, extract.Options{})
 		assert.ErrorContains(t, err, "is a file, not a folder")
 	})
 	t.Run("it rejects an image that is not a release", func(t *testing.T) {
-		img, err := fixture.Push(t.Context(), p.registry, component(t, 1), "platform/other:1")
+		other, err := fixture.Append(empty.Image, make([]byte, 1024)) // an empty archive
+		require.NoError(t, err)
+		img, err := fixture.Push(t.Context(), p.registry, other, "platform/other:1")
 		require.NoError(t, err)
 		dir := filepath.Join(t.TempDir(), "x")
-		_, err = inspect.Open(p.images, img).Extract(t.Context(), dir, inspect.ExtractOptions{})
+		_, err = extract.Files(t.Context(), inspect.Open(p.images, img), dir, extract.Options{})
 		require.ErrorIs(t, err, inspect.ErrNoRelease)
 		assert.NoDirExists(t, dir)
 	})
@@ -125,7 +129,7 @@ func TestExtractWritesNothingFromABrokenImage(t *testing.T) {
 			fault.Match = fixture.MatchPath("/platform/release/blobs/")
 			t.Cleanup(p.registry.AddFault(fault))
 			parent := t.TempDir()
-			_, err := p.open().Extract(t.Context(), filepath.Join(parent, "out"), inspect.ExtractOptions{})
+			_, err := extract.Files(t.Context(), p.open(), filepath.Join(parent, "out"), extract.Options{})
 			require.Error(t, err)
 			entries, err := os.ReadDir(parent)
 			require.NoError(t, err)
@@ -137,15 +141,15 @@ func TestExtractWritesNothingFromABrokenImage(t *testing.T) {
 func TestExtractSelectsTheManifestsOfACluster(t *testing.T) {
 	p := newPlatform(t)
 	all := inclusion.Filter{Profile: "self-managed-high-availability", Gates: sets.New("Shiny"), Capabilities: inclusion.AllCapabilities(nil)}
-	extract := func(t *testing.T, selection inspect.Selection) (map[string]string, *inspect.Extracted) {
+	extracted := func(t *testing.T, selection extract.Selection) (map[string]string, *extract.Result) {
 		t.Helper()
 		dir := filepath.Join(t.TempDir(), "out")
-		out, err := p.open().Extract(t.Context(), dir, inspect.ExtractOptions{Selection: selection})
+		out, err := extract.Files(t.Context(), p.open(), dir, extract.Options{Selection: selection})
 		require.NoError(t, err)
 		return tree(t, dir), out
 	}
 	t.Run("it keeps a cluster's documents unchanged, with the comments above them", func(t *testing.T) {
-		files, out := extract(t, inspect.Selection{Filter: &all})
+		files, out := extracted(t, extract.Selection{Filter: &all})
 		assert.Equal(t, "---\n# the first\napiVersion: v1\nkind: Namespace\nmetadata: {name: dns, "+included+"} # kept\n"+
 			"---\n# the third\napiVersion: v1\nkind: Secret\nmetadata: {name: third, namespace: dns, "+included+"}", files["0000_10_dns_00.yaml"])
 		assert.Equal(t, manifests()["release-manifests/0000_50_console.yaml"], files["0000_50_console.yaml"], "a completely selected file is unchanged")
@@ -172,23 +176,23 @@ func TestExtractSelectsTheManifestsOfACluster(t *testing.T) {
 		fewer.Gates = sets.New[string]()
 		fewer.Capabilities, _ = inclusion.EnabledCapabilities(&configv1.ClusterVersionCapabilitiesSpec{BaselineCapabilitySet: "None"}, nil, nil)
 		fewer.Overrides = []configv1.ComponentOverride{{Kind: "Namespace", Name: "dns", Unmanaged: true}}
-		files, _ := extract(t, inspect.Selection{Filter: &fewer})
+		files, _ := extracted(t, extract.Selection{Filter: &fewer})
 		assert.NotContains(t, files, "0000_40_shiny.yaml")
 		assert.NotContains(t, files, "0000_50_console.yaml")
 		assert.NotContains(t, files["0000_10_dns_00.yaml"], "the first")
 	})
 	t.Run("it selects the CredentialsRequests for one cloud", func(t *testing.T) {
-		provider, err := inspect.ProviderOf("aws")
+		provider, err := extract.ProviderOf("aws")
 		require.NoError(t, err)
-		files, _ := extract(t, inspect.Selection{CredentialsRequests: true, Provider: provider})
+		files, _ := extracted(t, extract.Selection{CredentialsRequests: true, Provider: provider})
 		assert.Equal(t, map[string]string{
 			"0000_20_dns_requests.yaml": request("aws", "AWSProviderSpec", included) + "---\n" + request("plain", "AWSProviderSpec", ""),
 		}, files)
-		_, err = inspect.ProviderOf("moon")
+		_, err = extract.ProviderOf("moon")
 		assert.ErrorContains(t, err, "use one of alibabacloud, aws, azure")
 	})
 	t.Run("it rejects the image layout", func(t *testing.T) {
-		_, err := p.open().Extract(t.Context(), t.TempDir(), inspect.ExtractOptions{Layout: inspect.LayoutImage, Selection: inspect.Selection{Filter: &all}})
+		_, err := extract.Files(t.Context(), p.open(), t.TempDir(), extract.Options{Layout: extract.LayoutImage, Selection: extract.Selection{Filter: &all}})
 		assert.ErrorContains(t, err, "use the flat layout")
 	})
 }
@@ -200,11 +204,11 @@ func TestExtractReportsAllUnreadableManifests(t *testing.T) {
 	img, err := fixture.PushRelease(t.Context(), p.registry, p.files, "platform/release:broken")
 	require.NoError(t, err)
 	dir := filepath.Join(t.TempDir(), "out")
-	_, err = inspect.Open(p.images, img).Extract(t.Context(), dir, inspect.ExtractOptions{Selection: inspect.Selection{CredentialsRequests: true}})
+	_, err = extract.Files(t.Context(), inspect.Open(p.images, img), dir, extract.Options{Selection: extract.Selection{CredentialsRequests: true}})
 	require.ErrorContains(t, err, "0000_70_a.yaml[1]")
 	require.ErrorContains(t, err, "0000_70_b.yaml[1]: apiVersion: missing")
 	assert.NoDirExists(t, dir)
-	_, err = inspect.Open(p.images, img).Extract(t.Context(), dir, inspect.ExtractOptions{})
+	_, err = extract.Files(t.Context(), inspect.Open(p.images, img), dir, extract.Options{})
 	require.NoError(t, err, "without a selection, manifests are not parsed")
 	assert.Equal(t, "a: [", tree(t, dir)["0000_70_a.yaml"])
 }
@@ -220,26 +224,26 @@ func TestInstallConfigSelectsManifests(t *testing.T) {
 	t.Run("it uses the release's gates and individually set gates", func(t *testing.T) {
 		config := parse(t, "apiVersion: v1\nfeatureSet: TechPreviewNoUpgrade\nplatform: {aws: {region: x}}\ncapabilities: {baselineCapabilitySet: None, additionalEnabledCapabilities: [Console, Ingress]}\n")
 		assert.Equal(t, "aws", config.Platform)
-		filter, err := p.open().ClusterFilter(t.Context(), config, "self-managed-high-availability")
+		filter, err := extract.ClusterFilter(t.Context(), p.open(), config, "self-managed-high-availability")
 		require.NoError(t, err)
 		assert.Equal(t, []string{"Shiny"}, sets.List(filter.Gates))
 		assert.Equal(t, uint64(1), *filter.MajorVersion)
 		assert.ElementsMatch(t, []configv1.ClusterVersionCapability{"Console", "Ingress"}, filter.Capabilities.Enabled.UnsortedList())
 
-		filter, err = p.open().ClusterFilter(t.Context(), parse(t, "apiVersion: v1\nfeatureSet: CustomNoUpgrade\nfeatureGates: [Dull=true, Shiny=false]\n"), "self-managed-high-availability")
+		filter, err = extract.ClusterFilter(t.Context(), p.open(), parse(t, "apiVersion: v1\nfeatureSet: CustomNoUpgrade\nfeatureGates: [Dull=true, Shiny=false]\n"), "self-managed-high-availability")
 		require.NoError(t, err)
 		assert.Equal(t, []string{"Dull"}, sets.List(filter.Gates))
 
-		filter, err = p.open().ClusterFilter(t.Context(), parse(t, "apiVersion: v1\n"), "self-managed-high-availability")
+		filter, err = extract.ClusterFilter(t.Context(), p.open(), parse(t, "apiVersion: v1\n"), "self-managed-high-availability")
 		require.NoError(t, err)
 		assert.Empty(t, filter.Gates)
 	})
 	t.Run("it reads each layer once", func(t *testing.T) {
 		p.registry.Reset()
 		r := p.open()
-		filter, err := r.ClusterFilter(t.Context(), parse(t, "apiVersion: v1\n"), "self-managed-high-availability")
+		filter, err := extract.ClusterFilter(t.Context(), r, parse(t, "apiVersion: v1\n"), "self-managed-high-availability")
 		require.NoError(t, err)
-		_, err = r.Extract(t.Context(), t.TempDir(), inspect.ExtractOptions{Selection: inspect.Selection{Filter: &filter}})
+		_, err = extract.Files(t.Context(), r, t.TempDir(), extract.Options{Selection: extract.Selection{Filter: &filter}})
 		require.NoError(t, err)
 		var blobs []string
 		for _, request := range p.registry.Requests() {
@@ -265,17 +269,17 @@ func TestExtractMatchesRealReleases(t *testing.T) {
 		require.NoError(t, err)
 		t.Run("it writes "+version+" byte for byte", func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "out")
-			out, err := inspect.Open(images, img).Extract(t.Context(), dir, inspect.ExtractOptions{Layout: inspect.LayoutImage})
+			out, err := extract.Files(t.Context(), inspect.Open(images, img), dir, extract.Options{Layout: extract.LayoutImage})
 			require.NoError(t, err)
 			assert.Equal(t, tree(t, root), tree(t, dir))
 			assert.Equal(t, version, out.Version)
 		})
 		t.Run("it finds the requests for each cloud in "+version, func(t *testing.T) {
 			for _, cloud := range []string{"aws", "powervs", "vsphere"} {
-				provider, err := inspect.ProviderOf(cloud)
+				provider, err := extract.ProviderOf(cloud)
 				require.NoError(t, err)
 				dir := filepath.Join(t.TempDir(), "out")
-				_, err = inspect.Open(images, img).Extract(t.Context(), dir, inspect.ExtractOptions{Selection: inspect.Selection{CredentialsRequests: true, Provider: provider}})
+				_, err = extract.Files(t.Context(), inspect.Open(images, img), dir, extract.Options{Selection: extract.Selection{CredentialsRequests: true, Provider: provider}})
 				require.NoError(t, err)
 				files := tree(t, dir)
 				assert.Greater(t, len(files), 3)
@@ -291,7 +295,7 @@ func TestExtractMatchesRealReleases(t *testing.T) {
 			sizes := map[string]int{}
 			for _, set := range []string{"Default", "TechPreviewNoUpgrade", "DevPreviewNoUpgrade"} {
 				config := &installconfig.Config{FeatureSet: set}
-				filter, err := inspect.Open(images, img).ClusterFilter(t.Context(), config, "self-managed-high-availability")
+				filter, err := extract.ClusterFilter(t.Context(), inspect.Open(images, img), config, "self-managed-high-availability")
 				require.NoError(t, err)
 				sizes[set] = filter.Gates.Len()
 			}
@@ -333,7 +337,7 @@ func BenchmarkExtract(b *testing.B) {
 	}
 	b.Run("flat", func(b *testing.B) {
 		benchmark(b, func(dir string, img release.Image) error {
-			_, err := inspect.Open(images, img).Extract(b.Context(), dir, inspect.ExtractOptions{})
+			_, err := extract.Files(b.Context(), inspect.Open(images, img), dir, extract.Options{})
 			return err
 		})
 	})
