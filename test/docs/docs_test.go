@@ -85,9 +85,6 @@ func TestUserPagesBeginWithTheirPurpose(t *testing.T) {
 	t.Parallel()
 	purpose, shown := regexp.MustCompile("^This page (explains|lists) "), regexp.MustCompile(`(?m)^\$ \w`)
 	for _, page := range pagesIn(t, "docs/user") {
-		if strings.HasPrefix(page.name, "node") {
-			continue // their beginnings are not written yet
-		}
 		intro, _, _ := strings.Cut(page.text, "\n## ")
 		assert.Regexp(t, purpose, paragraphs(intro)[0], page.name)
 		assert.Regexp(t, shown, intro, "%s shows no command before its first section", page.name)
