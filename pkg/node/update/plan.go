@@ -82,10 +82,10 @@ func (r *pools) plan(ctx context.Context, rollouts []*rollout, members pool.Memb
 		r.runJobs(ctx, o, &inputs[i])
 	}
 	r.restrict(rollouts, inputs, machines)
-	r.checkMetrics(ctx, rollouts, inputs)
 	for i, o := range rollouts {
 		inputs[i].Blocked = o.blocked(r.clock.Now())
 	}
+	r.checkMetrics(ctx, rollouts, inputs)
 	if !slices.ContainsFunc(inputs, func(p plan.Pool) bool { return p.CanStart() || p.CanRelease() }) {
 		r.hasIdle.Store(false)
 		for i, p := range plan.NewIndex(nil).Plan(inputs, r.clock.Now()) { // it needs neither pods nor budgets

@@ -137,6 +137,11 @@ func TestSlotIsReleasedAfterItsTime(t *testing.T) {
 	assert.Empty(t, events.Events)
 
 	delete(m.nodes[1].Annotations, api.SlotReleasedAnnotation)
+	m.policies[0].Spec.Health.PoolUnhealthyIf = "ALERTS"
+	r.queries.answers["ALERTS"] = answer{results: 1, until: r.clock.Now().Add(time.Hour)}
+	reconcilePools(0)
+	assert.Equal(t, config, m.nodes[0].Annotations[api.DesiredConfigAnnotation], "no other node would start in an unhealthy pool")
+	m.policies[0].Spec.Health.PoolUnhealthyIf = ""
 	reconcilePools(0)
 	assert.Equal(t, "old", m.nodes[0].Annotations[api.DesiredConfigAnnotation])
 	assert.Equal(t, r.clock.Now().UTC().Format(time.RFC3339), m.nodes[0].Annotations[api.SlotReleasedAnnotation])

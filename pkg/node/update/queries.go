@@ -120,12 +120,12 @@ func (o *rollout) query() string {
 }
 
 // checkMetrics refuses the candidates of pools that are not healthy by the metrics of the cluster, and of those for which the answer is not known yet. Only
-// pools of which nothing else keeps a node from its start need an answer. It counts for some time, after which checkMetrics requests a reconcile.
+// pools of which nothing else keeps a node from its start, perhaps with a slot that another one releases, need an answer. It counts for some time, after which checkMetrics requests a reconcile.
 func (r *pools) checkMetrics(ctx context.Context, rollouts []*rollout, inputs []plan.Pool) {
 	r.queries.forget(rollouts)
 	for i, o := range rollouts {
 		query := o.query()
-		if query == "" || !inputs[i].CanStart() {
+		if query == "" || !inputs[i].CanStart() && !inputs[i].CanRelease() {
 			continue
 		}
 		a := r.queries.ask(ctx, query)
