@@ -64,10 +64,11 @@ const alpha = `  versions:
       spec: {type: object, properties: {port: {type: integer}, note: {type: string}}}}}}}
 `
 
-// graduated serves a kind with two versions and returns a function for its manifests.
-func graduated(t *testing.T, group string) func(version, name, spec string) *manifest.Manifest {
+// graduated serves a kind with two versions and returns a function for its manifests. replacements are pairs of old and new text in the
+// definition.
+func graduated(t *testing.T, group string, replacements ...string) func(version, name, spec string) *manifest.Manifest {
 	t.Helper()
-	serveCRD(t, parse(t, strings.ReplaceAll(graduatedCRD, "GROUP", group)))
+	serveCRD(t, parse(t, strings.NewReplacer(append(replacements, "GROUP", group)...).Replace(graduatedCRD)))
 	ns := namespace(t)
 	return func(version, name, spec string) *manifest.Manifest {
 		return parse(t, fmt.Sprintf("apiVersion: %s/%s\nkind: Widget\nmetadata: {name: %s, namespace: %s}\nspec: %s", group, version, name, ns, spec))
@@ -149,6 +150,41 @@ func TestCustomResourcesMoveToTheNextVersionOfTheirAPI(t *testing.T) {
 			back := must(t, a, first)
 			assert.Equal(t, apply.Applied, back.Action)
 			assert.EqualValues(t, 80, at(live(t, next).Object, "spec.port"), "a rollback needs no move")
+		})
+	}
+}
+
+// The original operator wrote by update. If the server only renames, its fields have the same meaning in every version.
+func TestFieldsOfTheOriginalOperatorMoveToTheNextVersion(t *testing.T) {
+	for _, tt := range []struct {
+		name, group  string
+		replacements []string
+		requests     []string
+	}{
+		{
+			"if the server cannot convert the object before", "original.example.com", nil,
+			[]string{"PATCH apply-patch", "GET", "GET", "PATCH json-patch+json", "PATCH apply-patch", "PATCH json-patch+json", "PATCH apply-patch"},
+		},
+		{
+			"if the server can convert the object", "originalplain.example.com", []string{", default: deny", ""},
+			[]string{"PATCH apply-patch", "GET", "PATCH json-patch+json", "PATCH apply-patch"},
+		},
+	} {
+		t.Run("it adopts them "+tt.name, func(t *testing.T) {
+			widget := graduated(t, tt.group, tt.replacements...)
+			a, record := connect(t, owner)
+			first, next := widget("v1beta1", "w", "{port: 80, note: dropped}"), widget("v1", "w", "{port: 81}")
+			require.NoError(t, otherClient(t).Create(t.Context(), first.Object.DeepCopy(), client.FieldOwner(api.FieldManager)))
+			require.Equal(t, []string{api.FieldManager + " Update v1beta1"}, managers(live(t, next)))
+			as(t, "other", first, types.MergePatchType, `{"metadata":{"labels":{"theirs":"kept"}}}`)
+
+			must(t, a, next)
+			assert.Equal(t, tt.requests, methods(record.take()))
+			obj := live(t, next)
+			assert.Nil(t, at(obj.Object, "spec.note"), "a field that the release drops disappears")
+			assert.ElementsMatch(t, []string{api.FieldManager + " Apply v1", "other Update v1"}, managers(obj))
+			must(t, a, next)
+			assert.Equal(t, []string{"PATCH apply-patch"}, methods(record.take()), "once is enough")
 		})
 	}
 }
