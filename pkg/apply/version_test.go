@@ -539,9 +539,54 @@ func TestReplicasAreGivenUpWithTheMove(t *testing.T) {
 	assert.Nil(t, at(obj.Object, "spec.note"))
 }
 
-// TestConversionWebhooksNeedNoMove uses a webhook that knows which fields a version has, so the server can convert the object.
+// A webhook may know which fields a version has, so the server can convert the object. The paths of a webhook's versions may differ, so the
+// entries stay in their version even if the webhook only renames.
 func TestConversionWebhooksNeedNoMove(t *testing.T) {
-	var calls atomic.Int64
+	for _, tt := range []struct {
+		name, group string
+		removes     bool
+		requests    []string
+		failure     string
+	}{
+		{"if the webhook removes the new field", "webhook.example.com", true, []string{"PATCH apply-patch"}, ""},
+		{"if the webhook only renames", "renaminghook.example.com", false, []string{"PATCH apply-patch", "GET", "GET"}, ".spec.accessPolicy"},
+	} {
+		t.Run("it moves nothing "+tt.name, func(t *testing.T) {
+			webhook, calls := converter(t, tt.removes)
+			widget := graduated(t, tt.group)
+			crd := parse(t, strings.ReplaceAll(graduatedCRD, "GROUP", tt.group))
+			as(t, "tests", crd, types.MergePatchType, `{"spec":{"conversion":`+conversionWebhook(webhook)+`}}`)
+
+			a, record := connect(t, owner)
+			first, next := widget("v1beta1", "w", "{port: 80}"), widget("v1", "w", "{port: 81}")
+			require.EventuallyWithT(t, func(c *assert.CollectT) { // the server uses the webhook a moment later
+				before := calls.Load()
+				_, err := a.Apply(t.Context(), first, release.Updating)
+				require.NoError(c, err)
+				assert.Greater(c, calls.Load(), before)
+			}, eventually, tick)
+			record.take()
+			_, err := a.Apply(t.Context(), next, release.Updating)
+			assert.Equal(t, tt.requests, methods(record.take()))
+			assert.Equal(t, "deny", at(live(t, next).Object, "spec.accessPolicy"))
+			if tt.failure == "" {
+				require.NoError(t, err)
+				return
+			}
+			var failed *failure.Error
+			require.ErrorAs(t, err, &failed)
+			assert.Equal(t, api.ReasonResourceInvalid, failed.Reason)
+			assert.ErrorContains(t, err, tt.failure)
+			assert.Equal(t, []string{api.FieldManager + " Apply v1beta1"}, managers(live(t, next)))
+		})
+	}
+}
+
+// converter returns a conversion webhook for graduatedCRD and the number of its calls. It changes apiVersion, and if it removes, it also
+// removes the field that v1beta1 lacks.
+func converter(t *testing.T, removes bool) (*httptest.Server, *atomic.Int64) {
+	t.Helper()
+	calls := &atomic.Int64{}
 	webhook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		calls.Add(1)
 		review := &apiextensionsv1.ConversionReview{}
@@ -557,7 +602,7 @@ func TestConversionWebhooksNeedNoMove(t *testing.T) {
 				return
 			}
 			obj.SetAPIVersion(review.Request.DesiredAPIVersion)
-			if strings.HasSuffix(review.Request.DesiredAPIVersion, "v1beta1") {
+			if removes && strings.HasSuffix(review.Request.DesiredAPIVersion, "v1beta1") {
 				unstructured.RemoveNestedField(obj.Object, "spec", "accessPolicy")
 			}
 			review.Response.ConvertedObjects = append(review.Response.ConvertedObjects, runtime.RawExtension{Object: obj})
@@ -566,22 +611,7 @@ func TestConversionWebhooksNeedNoMove(t *testing.T) {
 		_ = json.NewEncoder(w).Encode(review)
 	}))
 	t.Cleanup(webhook.Close)
-	widget := graduated(t, "webhook.example.com")
-	crd := parse(t, strings.ReplaceAll(graduatedCRD, "GROUP", "webhook.example.com"))
-	as(t, "tests", crd, types.MergePatchType, `{"spec":{"conversion":`+conversionWebhook(webhook)+`}}`)
-
-	a, record := connect(t, owner)
-	first, next := widget("v1beta1", "w", "{port: 80}"), widget("v1", "w", "{port: 81}")
-	require.EventuallyWithT(t, func(c *assert.CollectT) { // the server uses the webhook a moment later
-		before := calls.Load()
-		_, err := a.Apply(t.Context(), first, release.Updating)
-		require.NoError(c, err)
-		assert.Greater(c, calls.Load(), before)
-	}, eventually, tick)
-	record.take()
-	must(t, a, next)
-	assert.Equal(t, []string{"PATCH apply-patch"}, methods(record.take()))
-	assert.Equal(t, "deny", at(live(t, next).Object, "spec.accessPolicy"))
+	return webhook, calls
 }
 
 // If another client writes an object in another version first, the server discards all of managedFields. Nothing then shows which fields
