@@ -43,7 +43,7 @@ type submission struct {
 	// the field was given up.
 	replicas []string
 	released string
-	// unadopted is the reason why fields were not adopted; see adopt. takenBack is a note that fields were taken back; see takeBack.
+	// unadopted is the reason why fields were not adopted or taken back. takenBack is a note that fields were taken back; see takeBack.
 	unadopted, takenBack string
 	// rewrites is the number of calls of rewriteLive that wrote the object.
 	rewrites int
@@ -91,7 +91,7 @@ func (s *submission) receipt(got answer) Change {
 		action = Created
 	}
 	change := receipt(action, got.meta)
-	change.Dropped = s.dropped
+	change.Dropped, change.TakenBack = s.dropped, s.takenBack
 	change.Message = cmp.Or(change.Message, s.exceptions())
 	return change
 }
