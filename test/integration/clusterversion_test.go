@@ -95,6 +95,8 @@ type testPlatform struct {
 	own   release.Image
 	cvo   *process
 	other *fixture.Signer
+	// address is the address of the operator's report; empty for none.
+	address string
 	// chronicle records the status by chapter.
 	chronicle *chronicle
 	// actors is the process that plays the platform's operators.
@@ -216,8 +218,22 @@ func (l *testPlatform) succeed() {
 	l.t.Helper()
 	chapter := l.t
 	l.t = l.book // the process outlives the chapter
-	l.cvo = l.operator(l.own.ByDigest())
+	l.cvo = l.operator(l.own.ByDigest(), "--listen", l.address)
 	l.t = chapter
+}
+
+// awaitReport waits until the report of the operator contains the text.
+func (l *testPlatform) awaitReport(text string) {
+	l.t.Helper()
+	var out string
+	var err error
+	assert.Eventually(l.t, func() bool {
+		out, err = l.run("status", "--server", "https://"+l.address)
+		return err == nil && strings.Contains(out, text)
+	}, time.Minute, 200*time.Millisecond, "waiting for %q", text)
+	if l.t.Failed() {
+		l.t.Log(out, err)
+	}
 }
 
 // install installs the own release, starts all operators, and waits until the version has completed.
