@@ -668,6 +668,7 @@ func TestDiscardedFieldsAreTakenBack(t *testing.T) {
 			change := must(t, a.With(apply.Options{UID: applied.UID, Former: tt.former}), next)
 			assert.LessOrEqual(t, len(record.take()), 4)
 			assert.Equal(t, "took back its fields, whose owners the server had discarded"+tt.note, change.Message)
+			assert.Equal(t, change.Message, change.TakenBack)
 			assert.Equal(t, tt.want, live(t, next).Object["spec"])
 			assert.Contains(t, managers(live(t, next)), "before-first-apply Update v1", "fields of others stay theirs")
 
@@ -717,6 +718,7 @@ func TestDeniedTakeBackDoesNotBlockTheUpdate(t *testing.T) {
 			assert.Equal(t, apply.Applied, change.Action)
 			assert.Contains(t, change.Message, "cannot take back its fields, whose owners the server discarded: ")
 			assert.Contains(t, change.Message, "owners stay")
+			assert.Empty(t, change.TakenBack)
 			assert.Contains(t, managers(live(t, m)), "before-first-apply Update")
 		})
 	}
