@@ -225,15 +225,11 @@ func (l *testPlatform) succeed() {
 // awaitReport waits until the report of the operator contains the text.
 func (l *testPlatform) awaitReport(text string) {
 	l.t.Helper()
-	var out string
-	var err error
-	assert.Eventually(l.t, func() bool {
-		out, err = l.run("status", "--server", "https://"+l.address)
-		return err == nil && strings.Contains(out, text)
-	}, time.Minute, 200*time.Millisecond, "waiting for %q", text)
-	if l.t.Failed() {
-		l.t.Log(out, err)
-	}
+	assert.EventuallyWithT(l.t, func(c *assert.CollectT) {
+		out, err := l.run("status", "--server", "https://"+l.address)
+		require.NoError(c, err)
+		assert.Contains(c, out, text)
+	}, time.Minute, 200*time.Millisecond)
 }
 
 // install installs the own release, starts all operators, and waits until the version has completed.
