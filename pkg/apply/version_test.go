@@ -166,7 +166,8 @@ func TestFieldsOfTheOriginalOperatorMoveToTheNextVersion(t *testing.T) {
 			[]string{"PATCH apply-patch", "GET", "GET", "PATCH json-patch+json", "PATCH apply-patch", "PATCH json-patch+json", "PATCH apply-patch"},
 		},
 		{
-			"if the server can convert the object", "originalplain.example.com", []string{", default: deny", ""},
+			"if the server can convert the object", "originalplain.example.com",
+			[]string{", default: deny", ""},
 			[]string{"PATCH apply-patch", "GET", "PATCH json-patch+json", "PATCH apply-patch"},
 		},
 	} {
@@ -576,7 +577,7 @@ func TestConversionWebhooksNeedNoMove(t *testing.T) {
 			var failed *failure.Error
 			require.ErrorAs(t, err, &failed)
 			assert.Equal(t, api.ReasonResourceInvalid, failed.Reason)
-			assert.ErrorContains(t, err, tt.failure)
+			require.ErrorContains(t, err, tt.failure)
 			assert.Equal(t, []string{api.FieldManager + " Apply v1beta1"}, managers(live(t, next)))
 		})
 	}
