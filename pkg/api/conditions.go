@@ -189,19 +189,22 @@ const (
 	EventUpdateCompleted = "UpdateCompleted"
 	// The control plane is complete, and the nodes are next.
 	EventNodesHandedOver = "NodesHandedOver"
-	// The API server's schema lacks a field of a manifest, so the object does not have it.
+	// The API server's schema lacks a field of a manifest, so the object does not have it. Each operator process reports it once.
 	EventFieldDropped = "FieldDropped"
 	// The operator repaired an object that another client changed or deleted: docs/user/whose-fields.md.
 	EventDriftRepaired = "DriftRepaired"
+	// Another client made the API server discard the owners of an object's fields, and an update made the release's fields the operator's again:
+	// docs/user/whose-fields.md.
+	EventFieldsTakenBack = "FieldsTakenBack"
 	// Another client changes an object as often as the operator repairs it, so the operator pauses the repairs of this object.
 	EventRepairsHeldBack = "RepairsHeldBack"
-	// Another client set fields that loosen the security of the pods of an object.
+	// Another client set fields that loosen the security of the pods of an object. Each operator process reports it once.
 	EventSecurityLoosened = "PodSecurityLoosened"
 	// The update enables capabilities that the spec does not request, because they now contain objects of the running release.
 	EventCapabilityEnabled = "CapabilityEnabled"
-	// An object of the release has a controller, which may write the object too.
+	// An object of the release has a controller, which may write the object too. Each operator process reports it once.
 	EventOtherController = "OtherController"
-	// Another client scaled a workload to 0 whose manifest does not set spec.replicas.
+	// Another client scaled a workload to 0 whose manifest does not set spec.replicas. Each operator process reports it once.
 	EventScaledToZero = "ScaledToZero"
 	// An entry of spec.overrides matches no object: docs/user/update.md#exclude-an-object.
 	EventOverrideUnmatched = "OverrideWithoutEffect"

@@ -77,6 +77,8 @@ type Change struct {
 	// Dropped lists the parts of the manifest that were omitted: fields that the server's schema does not have, and list entries that a
 	// later entry with the same key replaces.
 	Dropped []string
+	// TakenBack describes fields that became ours again after the server had discarded their owners; empty if there are none.
+	TakenBack string
 	// Message explains why the object was skipped or recreated, or why a deletion is pending. It may be empty.
 	Message string
 }

@@ -8,10 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"github.com/cluster-version/cvo/manifests"
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/apply/kinds"
 	"github.com/cluster-version/cvo/pkg/apply/request"
@@ -20,13 +23,13 @@ import (
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
-// connectLimited is connect for an account that has only the permissions of a release with these manifests.
-func connectLimited(t *testing.T, name string, manifests ...*manifest.Manifest) (*apply.Applier, *recorder) {
+// connectLimited is connect for an account that has the permissions of the operator's own role and those of a release with these manifests.
+func connectLimited(t *testing.T, name string, list ...*manifest.Manifest) (*apply.Applier, *recorder) {
 	t.Helper()
 	e := controlPlane.For(t)
 	admin, err := kubernetes.NewForConfig(e.Config("admin"))
 	require.NoError(t, err)
-	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: permission.Rules(manifests)}
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: permission.Union(operatorRules(t), permission.Rules(list))}
 	_, err = admin.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{})
 	require.NoError(t, err)
 	_, err = admin.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
@@ -44,6 +47,34 @@ func connectLimited(t *testing.T, name string, manifests ...*manifest.Manifest) 
 	connection, err := request.Connect(config, httpClient)
 	require.NoError(t, err)
 	return apply.New(connection, kinds.NewMapper(clock.RealClock{}, discoverer(t), nil), owner), record
+}
+
+// operatorRules returns the rules of the operator's own ClusterRole.
+func operatorRules(t *testing.T) []rbacv1.PolicyRule {
+	t.Helper()
+	objects, err := permission.OperatorRoles(manifests.FS(), permission.Account{Namespace: api.OperatorNamespace, Name: api.OperatorServiceAccount})
+	require.NoError(t, err)
+	for _, object := range objects {
+		role := &rbacv1.ClusterRole{}
+		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(object.(map[string]any), role))
+		if role.Kind == "ClusterRole" {
+			return role.Rules
+		}
+	}
+	require.FailNow(t, "the operator has no ClusterRole")
+	return nil
+}
+
+// The operator may get only the CustomResourceDefinitions of its release. Another one serves the kind of this object.
+func TestObjectsOfAForeignDefinitionAreMoved(t *testing.T) {
+	widget := graduated(t, "foreign.example.com")
+	first, next := widget("v1beta1", "w", "{port: 80}"), widget("v1", "w", "{port: 81}")
+	a, record := connectLimited(t, "limited-foreign", first, next)
+	must(t, a, first)
+	record.drain()
+	must(t, a, next)
+	assert.Equal(t, []string{"PATCH apply-patch", "GET", "GET", "PATCH json-patch+json", "PATCH apply-patch"}, methods(record.drain()))
+	assert.Equal(t, map[string]any{"port": int64(81), "accessPolicy": "deny"}, live(t, next).Object["spec"])
 }
 
 // TestRejectedChangesAreExplainedWithoutCreatePermission uses the permissions of a release, which allow creating its objects only by name.

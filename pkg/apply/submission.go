@@ -43,7 +43,7 @@ type submission struct {
 	// the field was given up.
 	replicas []string
 	released string
-	// unadopted is the reason why fields were not adopted; see adopt. takenBack is a note that fields were taken back; see takeBack.
+	// unadopted is the reason why fields were not adopted or taken back. takenBack is a note that fields were taken back; see takeBack.
 	unadopted, takenBack string
 	// rewrites is the number of calls of rewriteLive that wrote the object.
 	rewrites int
@@ -91,7 +91,7 @@ func (s *submission) receipt(got answer) Change {
 		action = Created
 	}
 	change := receipt(action, got.meta)
-	change.Dropped = s.dropped
+	change.Dropped, change.TakenBack = s.dropped, s.takenBack
 	change.Message = cmp.Or(change.Message, s.exceptions())
 	return change
 }
@@ -163,7 +163,10 @@ func (s *submission) adopt(ctx context.Context, got answer) (Change, answer, err
 	var conflict error = apierrors.NewConflict(s.target.Resource.GroupResource(), s.target.Name,
 		errors.New("an earlier operator, or another client with the operator's name, keeps writing them"))
 	for range attempts {
-		entries, needed := ownership.Adopt(s.m.GVK(), got.meta.ManagedFields)
+		entries, needed, err := s.adopted(ctx, got.meta.ManagedFields)
+		if err != nil {
+			return Change{}, answer{}, fmt.Errorf("taking over fields of an earlier operator: %w", err)
+		}
 		if !needed {
 			return s.receipt(got), got, nil
 		}
@@ -186,6 +189,20 @@ func (s *submission) adopt(ctx context.Context, got answer) (Change, answer, err
 		}
 	}
 	return Change{}, answer{}, fmt.Errorf("taking over fields of an earlier operator: %w", conflict)
+}
+
+// adopted is ownership.Adopt. If the server converts the object by renaming, it first moves all entries to the manifest's API version, so the
+// fields of another version are adopted too.
+func (s *submission) adopted(ctx context.Context, entries []metav1.ManagedFieldsEntry) (next []metav1.ManagedFieldsEntry, needed bool, err error) {
+	next, needed = ownership.Adopt(s.m.GVK(), entries)
+	if _, more := ownership.Adopt(s.m.GVK(), ownership.Move(entries, "", s.m.GVK().GroupVersion().String())); !more {
+		return next, needed, nil // most objects need no read of the definition
+	}
+	moved, err := s.inVersion(ctx, entries, nil)
+	if moved != nil {
+		next, needed = ownership.Adopt(s.m.GVK(), moved)
+	}
+	return next, needed, err
 }
 
 // release gives up the ownership of adopted fields that cannot be removed. They then have no owner, like fields that the server sets

@@ -58,7 +58,7 @@ func (s *submission) takeBack(ctx context.Context, change Change, got answer) (C
 			}
 			continue
 		case failure.IsDenied(err): // the apply itself has succeeded
-			s.takenBack = "cannot take back its fields, whose owners the server discarded: " + err.Error()
+			s.takenBack, s.unadopted = "", "cannot take back its fields, whose owners the server discarded: "+err.Error()
 			return s.receipt(before), before, nil
 		default:
 			return Change{}, answer{}, fmt.Errorf("taking back fields: %w", err)

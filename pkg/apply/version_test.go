@@ -64,10 +64,11 @@ const alpha = `  versions:
       spec: {type: object, properties: {port: {type: integer}, note: {type: string}}}}}}}
 `
 
-// graduated serves a kind with two versions and returns a function for its manifests.
-func graduated(t *testing.T, group string) func(version, name, spec string) *manifest.Manifest {
+// graduated serves a kind with two versions and returns a function for its manifests. replacements are pairs of old and new text in the
+// definition.
+func graduated(t *testing.T, group string, replacements ...string) func(version, name, spec string) *manifest.Manifest {
 	t.Helper()
-	serveCRD(t, parse(t, strings.ReplaceAll(graduatedCRD, "GROUP", group)))
+	serveCRD(t, parse(t, strings.NewReplacer(append(replacements, "GROUP", group)...).Replace(graduatedCRD)))
 	ns := namespace(t)
 	return func(version, name, spec string) *manifest.Manifest {
 		return parse(t, fmt.Sprintf("apiVersion: %s/%s\nkind: Widget\nmetadata: {name: %s, namespace: %s}\nspec: %s", group, version, name, ns, spec))
@@ -153,6 +154,42 @@ func TestCustomResourcesMoveToTheNextVersionOfTheirAPI(t *testing.T) {
 	}
 }
 
+// The original operator wrote by update. If the server only renames, its fields have the same meaning in every version.
+func TestFieldsOfTheOriginalOperatorMoveToTheNextVersion(t *testing.T) {
+	for _, tt := range []struct {
+		name, group  string
+		replacements []string
+		requests     []string
+	}{
+		{
+			"if the server cannot convert the object before", "original.example.com", nil,
+			[]string{"PATCH apply-patch", "GET", "GET", "PATCH json-patch+json", "PATCH apply-patch", "PATCH json-patch+json", "PATCH apply-patch"},
+		},
+		{
+			"if the server can convert the object", "originalplain.example.com",
+			[]string{", default: deny", ""},
+			[]string{"PATCH apply-patch", "GET", "PATCH json-patch+json", "PATCH apply-patch"},
+		},
+	} {
+		t.Run("it adopts them "+tt.name, func(t *testing.T) {
+			widget := graduated(t, tt.group, tt.replacements...)
+			a, record := connect(t, owner)
+			first, next := widget("v1beta1", "w", "{port: 80, note: dropped}"), widget("v1", "w", "{port: 81}")
+			require.NoError(t, otherClient(t).Create(t.Context(), first.Object.DeepCopy(), client.FieldOwner(api.FieldManager)))
+			require.Equal(t, []string{api.FieldManager + " Update v1beta1"}, managers(live(t, next)))
+			as(t, "other", first, types.MergePatchType, `{"metadata":{"labels":{"theirs":"kept"}}}`)
+
+			must(t, a, next)
+			assert.Equal(t, tt.requests, methods(record.drain()))
+			obj := live(t, next)
+			assert.Nil(t, at(obj.Object, "spec.note"), "a field that the release drops disappears")
+			assert.ElementsMatch(t, []string{api.FieldManager + " Apply v1", "other Update v1"}, managers(obj))
+			must(t, a, next)
+			assert.Equal(t, []string{"PATCH apply-patch"}, methods(record.drain()), "once is enough")
+		})
+	}
+}
+
 // Other clients may have written the object in several versions. The entries of one of them become one entry with all of its fields.
 func TestEntriesOfSeveralVersionsAreMovedTogether(t *testing.T) {
 	const group = "several.example.com"
@@ -202,7 +239,7 @@ func TestMovedObjectsNeedFewRequests(t *testing.T) {
 	for _, e := range record.drain() {
 		perObject[e.path]++
 	}
-	reads := perObject["/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.many.example.com"]
+	reads := perObject["/apis/apiextensions.k8s.io/v1/customresourcedefinitions"]
 	assert.LessOrEqual(t, reads, 1+int(time.Since(began)/(10*time.Second)), "the definition is read once in ten seconds")
 	assert.Len(t, perObject, objects+1)
 	for path, n := range perObject {
@@ -503,9 +540,54 @@ func TestReplicasAreGivenUpWithTheMove(t *testing.T) {
 	assert.Nil(t, at(obj.Object, "spec.note"))
 }
 
-// TestConversionWebhooksNeedNoMove uses a webhook that knows which fields a version has, so the server can convert the object.
+// A webhook may know which fields a version has, so the server can convert the object. The paths of a webhook's versions may differ, so the
+// entries stay in their version even if the webhook only renames.
 func TestConversionWebhooksNeedNoMove(t *testing.T) {
-	var calls atomic.Int64
+	for _, tt := range []struct {
+		name, group string
+		removes     bool
+		requests    []string
+		failure     string
+	}{
+		{"if the webhook removes the new field", "webhook.example.com", true, []string{"PATCH apply-patch"}, ""},
+		{"if the webhook only renames", "renaminghook.example.com", false, []string{"PATCH apply-patch", "GET", "GET"}, ".spec.accessPolicy"},
+	} {
+		t.Run("it moves nothing "+tt.name, func(t *testing.T) {
+			webhook, calls := converter(t, tt.removes)
+			widget := graduated(t, tt.group)
+			crd := parse(t, strings.ReplaceAll(graduatedCRD, "GROUP", tt.group))
+			as(t, "tests", crd, types.MergePatchType, `{"spec":{"conversion":`+conversionWebhook(webhook)+`}}`)
+
+			a, record := connect(t, owner)
+			first, next := widget("v1beta1", "w", "{port: 80}"), widget("v1", "w", "{port: 81}")
+			require.EventuallyWithT(t, func(c *assert.CollectT) { // the server uses the webhook a moment later
+				before := calls.Load()
+				_, err := a.Apply(t.Context(), first, release.Updating)
+				require.NoError(c, err)
+				assert.Greater(c, calls.Load(), before)
+			}, eventually, tick)
+			record.drain()
+			_, err := a.Apply(t.Context(), next, release.Updating)
+			assert.Equal(t, tt.requests, methods(record.drain()))
+			assert.Equal(t, "deny", at(live(t, next).Object, "spec.accessPolicy"))
+			if tt.failure == "" {
+				require.NoError(t, err)
+				return
+			}
+			var failed *failure.Error
+			require.ErrorAs(t, err, &failed)
+			assert.Equal(t, api.ReasonResourceInvalid, failed.Reason)
+			require.ErrorContains(t, err, tt.failure)
+			assert.Equal(t, []string{api.FieldManager + " Apply v1beta1"}, managers(live(t, next)))
+		})
+	}
+}
+
+// converter returns a conversion webhook for graduatedCRD and the number of its calls. It changes apiVersion, and if it removes, it also
+// removes the field that v1beta1 lacks.
+func converter(t *testing.T, removes bool) (*httptest.Server, *atomic.Int64) {
+	t.Helper()
+	calls := &atomic.Int64{}
 	webhook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		calls.Add(1)
 		review := &apiextensionsv1.ConversionReview{}
@@ -521,7 +603,7 @@ func TestConversionWebhooksNeedNoMove(t *testing.T) {
 				return
 			}
 			obj.SetAPIVersion(review.Request.DesiredAPIVersion)
-			if strings.HasSuffix(review.Request.DesiredAPIVersion, "v1beta1") {
+			if removes && strings.HasSuffix(review.Request.DesiredAPIVersion, "v1beta1") {
 				unstructured.RemoveNestedField(obj.Object, "spec", "accessPolicy")
 			}
 			review.Response.ConvertedObjects = append(review.Response.ConvertedObjects, runtime.RawExtension{Object: obj})
@@ -530,22 +612,7 @@ func TestConversionWebhooksNeedNoMove(t *testing.T) {
 		_ = json.NewEncoder(w).Encode(review)
 	}))
 	t.Cleanup(webhook.Close)
-	widget := graduated(t, "webhook.example.com")
-	crd := parse(t, strings.ReplaceAll(graduatedCRD, "GROUP", "webhook.example.com"))
-	as(t, "tests", crd, types.MergePatchType, `{"spec":{"conversion":`+conversionWebhook(webhook)+`}}`)
-
-	a, record := connect(t, owner)
-	first, next := widget("v1beta1", "w", "{port: 80}"), widget("v1", "w", "{port: 81}")
-	require.EventuallyWithT(t, func(c *assert.CollectT) { // the server uses the webhook a moment later
-		before := calls.Load()
-		_, err := a.Apply(t.Context(), first, release.Updating)
-		require.NoError(c, err)
-		assert.Greater(c, calls.Load(), before)
-	}, eventually, tick)
-	record.drain()
-	must(t, a, next)
-	assert.Equal(t, []string{"PATCH apply-patch"}, methods(record.drain()))
-	assert.Equal(t, "deny", at(live(t, next).Object, "spec.accessPolicy"))
+	return webhook, calls
 }
 
 // If another client writes an object in another version first, the server discards all of managedFields. Nothing then shows which fields
@@ -602,6 +669,7 @@ func TestDiscardedFieldsAreTakenBack(t *testing.T) {
 			change := must(t, a.With(apply.Options{UID: applied.UID, Former: tt.former}), next)
 			assert.LessOrEqual(t, len(record.drain()), 4)
 			assert.Equal(t, "took back its fields, whose owners the server had discarded"+tt.note, change.Message)
+			assert.Equal(t, change.Message, change.TakenBack)
 			assert.Equal(t, tt.want, live(t, next).Object["spec"])
 			assert.Contains(t, managers(live(t, next)), "before-first-apply Update v1", "fields of others stay theirs")
 
@@ -651,6 +719,7 @@ func TestDeniedTakeBackDoesNotBlockTheUpdate(t *testing.T) {
 			assert.Equal(t, apply.Applied, change.Action)
 			assert.Contains(t, change.Message, "cannot take back its fields, whose owners the server discarded: ")
 			assert.Contains(t, change.Message, "owners stay")
+			assert.Empty(t, change.TakenBack)
 			assert.Contains(t, managers(live(t, m)), "before-first-apply Update")
 		})
 	}

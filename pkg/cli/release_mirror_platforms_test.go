@@ -1,7 +1,9 @@
 package cli_test
 
 import (
+	"bytes"
 	"encoding/json"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -184,4 +186,62 @@ func TestReleaseMirrorPrintsKeepManifestListForTheSecondCommand(t *testing.T) {
 	folder := filepath.Join(m.dir, "carried")
 	require.NoError(t, m.run(m.image.Pullspec, "--to-dir", folder, "--insecure-skip-verification", "--keep-manifest-list"))
 	assert.Contains(t, m.stdout, "cvo release mirror --from-dir DIR/carried --from 1.2.3-multi --to REGISTRY/REPOSITORY --keep-manifest-list\n")
+}
+
+// pushPlatforms makes component dns an image for two platforms with an attestation. It returns the index, the second platform and the
+// attestation.
+func (m *mirrorable) pushPlatforms() (index release.Digest, arm64, attestation v1.Hash) {
+	m.t.Helper()
+	var content v1.ImageIndex = empty.Index
+	add := func(descriptor v1.Descriptor) v1.Hash {
+		img, err := fixture.Append(empty.Image, []byte(descriptor.Platform.String()))
+		require.NoError(m.t, err)
+		content = mutate.AppendManifests(content, mutate.IndexAddendum{Add: img, Descriptor: descriptor})
+		digest, err := img.Digest()
+		require.NoError(m.t, err)
+		return digest
+	}
+	amd64 := add(v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "amd64"}})
+	arm64 = add(v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "arm64"}})
+	attestation = add(v1.Descriptor{
+		Platform:    &v1.Platform{OS: "unknown", Architecture: "unknown"},
+		Annotations: map[string]string{"vnd.docker.reference.type": "attestation-manifest", "vnd.docker.reference.digest": amd64.String()},
+	})
+	ref, err := name.NewTag(m.source.Host()+"/upstream/components:two", name.Insecure)
+	require.NoError(m.t, err)
+	require.NoError(m.t, remote.WriteIndex(ref, content))
+	digest, err := content.Digest()
+	require.NoError(m.t, err)
+
+	references := m.tree["release-manifests/image-references"]
+	references.Data = bytes.ReplaceAll(references.Data, []byte(m.components[1].Digest), []byte(digest.String()))
+	m.image, err = fixture.PushRelease(m.t.Context(), m.source, m.tree, "upstream/release:1.2.3-x86_64")
+	require.NoError(m.t, err)
+	m.sign()
+	return release.Digest(digest.String()), arm64, attestation
+}
+
+func TestReleaseMirrorNamesWhatAnIndexLacks(t *testing.T) {
+	lack := func(m *mirrorable, digest v1.Hash) {
+		m.source.AddFault(fixture.Fault{Match: fixture.MatchPath("/manifests/" + digest.String()), Status: http.StatusNotFound})
+	}
+	t.Run("an attestation with one warning", func(t *testing.T) {
+		m := newMirrorable(t, false)
+		index, _, attestation := m.pushPlatforms()
+		lack(m, attestation)
+		folder := filepath.Join(m.dir, "carried") // this registry accepts an index only with all its manifests
+		require.NoError(t, m.run(m.image.Pullspec, "--to-dir", folder, "--trust", m.trust))
+		assert.Contains(t, m.stderrText, "warning: dns: not copying attestation "+attestation.String()+" of index "+string(index)+": its registry does not have it\n")
+		assert.Equal(t, 1, strings.Count(m.stderrText, "warning: "), m.stderrText)
+		assert.FileExists(t, filepath.Join(folder, "blobs", "sha256", index.Hex()))
+	})
+	t.Run("a platform with an error", func(t *testing.T) {
+		m := newMirrorable(t, false)
+		index, arm64, _ := m.pushPlatforms()
+		lack(m, arm64)
+		err := m.run(m.image.Pullspec, "--to", m.to(), "--trust", m.trust)
+		require.ErrorContains(t, err, "index "+string(index)+" lists platform linux/arm64, which its registry does not have")
+		assert.NotContains(t, m.stderrText, "warning: ")
+		assert.Empty(t, m.stdout)
+	})
 }

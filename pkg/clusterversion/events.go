@@ -7,6 +7,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/clusterversion/event"
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/engine/report"
+	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
 func driftRepaired(r report.Repaired) event.Event {
@@ -16,6 +17,10 @@ func driftRepaired(r report.Repaired) event.Event {
 func repairsHeldBack(r report.Repaired) event.Event {
 	return event.Warning(api.EventRepairsHeldBack, "%s keeps being changed%s; it is not repaired again before %s%s",
 		r.ID, cmp.Or(r.By(), " by another client"), r.HeldBack.UTC().Format("15:04:05Z"), r.Advice())
+}
+
+func fieldsTakenBack(id manifest.ID, text string) event.Event {
+	return event.Normal(api.EventFieldsTakenBack, "%s: the operator %s", id, text)
 }
 
 func orphanPruned(r inventory.Record) event.Event {

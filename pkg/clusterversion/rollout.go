@@ -132,6 +132,7 @@ func (w *rolling) begin(ctx context.Context) error {
 		engine.Executor.Former = f.manifests
 	}
 	engine.Executor.Repaired = func(r report.Repaired) { w.repaired(r) }
+	engine.Executor.TakenBack = func(id manifest.ID, text string) { w.emitter.Emit(w.r.original, fieldsTakenBack(id, text)) }
 	started := w.r.original.Status.History[0].StartedTime.Time
 	if !w.underway.begin(w.key, beginning{plan: plan, executor: engine.Executor, payload: p, started: started, restored: restored}) ||
 		!w.control.Begin(w.key, engine.Executor) {

@@ -95,6 +95,8 @@ type testPlatform struct {
 	own   release.Image
 	cvo   *process
 	other *fixture.Signer
+	// address is the address of the operator's report; empty for none.
+	address string
 	// chronicle records the status by chapter.
 	chronicle *chronicle
 	// actors is the process that plays the platform's operators.
@@ -216,8 +218,18 @@ func (l *testPlatform) succeed() {
 	l.t.Helper()
 	chapter := l.t
 	l.t = l.book // the process outlives the chapter
-	l.cvo = l.operator(l.own.ByDigest())
+	l.cvo = l.operator(l.own.ByDigest(), "--listen", l.address)
 	l.t = chapter
+}
+
+// awaitReport waits until the report of the operator contains the text.
+func (l *testPlatform) awaitReport(text string) {
+	l.t.Helper()
+	assert.EventuallyWithT(l.t, func(c *assert.CollectT) {
+		out, err := l.run("status", "--server", "https://"+l.address)
+		require.NoError(c, err)
+		assert.Contains(c, out, text)
+	}, time.Minute, 200*time.Millisecond)
 }
 
 // install installs the own release, starts all operators, and waits until the version has completed.

@@ -39,6 +39,7 @@ data: {mode: release}
 		Data: map[string]string{"mode": "shop", "more": "shop"},
 	}
 	l.put(foreign)
+	l.address = freeAddress(t)
 	l.install("4.2.0")
 
 	isApplied := func() bool {
@@ -54,6 +55,8 @@ data: {mode: release}
 	assert.True(t, isApplied())
 	assertOwners()
 	require.Eventually(t, func() bool { return slices.Contains(l.story(), api.EventOtherController) }, time.Minute, 50*time.Millisecond)
+
+	l.awaitReport("\nControlled by another object\n  ConfigMap lab/foreign  ConfigMap shop\n")
 
 	patch := client.MergeFrom(foreign.DeepCopy())
 	foreign.Data["mode"] = "shop"

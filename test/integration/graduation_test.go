@@ -12,6 +12,7 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -116,10 +117,11 @@ func TestInstallMovesExistingCustomResources(t *testing.T) {
 }
 
 // TestUpdateTakesBackDiscardedFields lets another client write a custom resource in another version than the operator did, so that the
-// server discards the owners of all fields: first while the operator runs, then between two operators.
+// server discards the owners of all fields: while the operator reconciles, during an update, and between two operators.
 func TestUpdateTakesBackDiscardedFields(t *testing.T) {
 	t.Parallel()
 	l := &testPlatform{platform: newPlatform(t), book: t, tiny: newTiny(t)}
+	require.NoError(t, corev1.AddToScheme(l.client.Scheme()))
 	l.create(statusDefinition)
 	l.own = l.pushWidget("4.2.0", "v1beta1", "{port: 80, note: ours}")
 	l.install("4.2.0")
@@ -148,8 +150,20 @@ func TestUpdateTakesBackDiscardedFields(t *testing.T) {
 	discard()
 	require.Eventually(t, isOurs, time.Minute, 20*time.Millisecond)
 	l.awaitEvent(api.EventDriftRepaired, "which was changed by an unknown client (managedFields were empty); if that client writes another API version")
-	request("4.2.1", "v1", "{port: 81}")
-	assert.Equal(t, map[string]any{"port": int64(81)}, after("4.2.1"))
+	l.update(configv1.Update{Image: l.pushWidgetAnd("4.2.1", "v1", "{port: 81}", "release-manifests/0000_20_hold_01.yaml", `
+apiVersion: v1
+kind: ConfigMap
+metadata: {namespace: hold, name: hold, annotations: {include.release.openshift.io/self-managed-high-availability: "true"}}
+`).ByDigest()})
+	l.await("4.2.1 to wait for the namespace", time.Minute, func(cv *configv1.ClusterVersion) bool {
+		return strings.Contains(condition(cv, api.Failing), `namespaces "hold" not found`)
+	})
+	discard()
+	l.put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "hold"}})
+	l.await("4.2.1 to complete", time.Minute, completed("4.2.1"))
+	assert.Equal(t, map[string]any{"port": int64(81), "accessPolicy": "allow"}, l.widget().Object["spec"], "the earlier release shows that note is ours")
+	const takenBack = "Widget.example.com lab/w: the operator took back its fields, whose owners the server had discarded"
+	l.awaitEvent(api.EventFieldsTakenBack, takenBack)
 	request("4.2.2", "v1beta1", "{port: 82, note: ours}")
 	assert.Equal(t, map[string]any{"port": int64(82), "note": "ours"}, after("4.2.2"))
 
@@ -164,7 +178,13 @@ func TestUpdateTakesBackDiscardedFields(t *testing.T) {
 // pushWidget pushes a release whose component has the API of graduating and one custom resource of it.
 func (l *testPlatform) pushWidget(version, apiVersion, spec string) release.Image {
 	l.t.Helper()
-	return l.special(version, fstest.MapFS{"release-manifests/0000_30_lab_01.yaml": {Data: []byte(graduating + apiVersion + `
+	return l.pushWidgetAnd(version, apiVersion, spec, "release-manifests/0000_30_lab_02.yaml", "")
+}
+
+// pushWidgetAnd is pushWidget with another file.
+func (l *testPlatform) pushWidgetAnd(version, apiVersion, spec, file, content string) release.Image {
+	l.t.Helper()
+	return l.special(version, fstest.MapFS{file: {Data: []byte(content)}, "release-manifests/0000_30_lab_01.yaml": {Data: []byte(graduating + apiVersion + `
 kind: Widget
 metadata: {namespace: lab, name: w, annotations: {include.release.openshift.io/self-managed-high-availability: "true"}}
 spec: ` + spec)}})

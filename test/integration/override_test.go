@@ -45,18 +45,21 @@ func TestUnmatchedOverrideIsReported(t *testing.T) {
 		assert.Equal(t, text, list.Items[0].Message)
 	}
 	require.Eventually(t, func() bool { return slices.Contains(l.story(), api.EventOverrideUnmatched) }, time.Minute, 50*time.Millisecond)
+	l.address = freeAddress(t)
 	l.handOver()
 	l.logged(`"msg":"rollout started"`)
 	l.drift("a", "4.1.0") // the object stays managed
 	// The process writes its events in order.
 	require.Eventually(t, func() bool { return slices.Contains(l.story(), api.EventDriftRepaired) }, time.Minute, 50*time.Millisecond)
 	assertEmittedOnce()
+	l.awaitReport("\nUnmatched overrides: " + text + "\n")
 
 	override.Group = ""
 	l.edit(func(spec *configv1.ClusterVersionSpec) { spec.Overrides = []configv1.ComponentOverride{override} })
 	const allMatch = "True AllMatch Every entry of spec.overrides matches an object of the release."
 	require.Eventually(t, func() bool { return reported() == allMatch }, time.Minute, 50*time.Millisecond)
 	l.logged(`"manifests":9}`) // one less than before
+	l.awaitReport("\nExcluded: 1 manifest  (--all lists them)\n  - 1  overridden\n")
 	l.configMap("tiny-a", "settings", "version", "edited")
 	l.drift("b", "4.1.0") // the operator repairs a later edit
 	version, _ := l.settings("a")

@@ -47,6 +47,7 @@ spec:
 	}
 	l.own = push("4.2.0", "replicas: 3")
 	next := push("4.2.1", "minReadySeconds: 5")
+	l.address = freeAddress(t)
 	l.install("4.2.0")
 
 	objects := l.diff(next).Objects
@@ -69,4 +70,11 @@ spec:
 	scale := &autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: 0}}
 	require.NoError(t, l.client.SubResource("scale").Update(t.Context(), web, client.WithSubResourceBody(scale)))
 	require.Eventually(t, func() bool { return slices.Contains(l.story(), api.EventScaledToZero) }, time.Minute, 50*time.Millisecond)
+	l.awaitReport("\nScaled to 0 by other clients\n  Deployment.apps lab/web  no pod runs; the manifest leaves spec.replicas out\n")
+
+	l.update(configv1.Update{Image: push("4.2.2", "minReadySeconds: 6").ByDigest()})
+	l.await("4.2.2 to complete", time.Minute, completed("4.2.2"))
+	l.awaitReport("\nScaled to 0 by other clients\n")
+	reasons := slices.DeleteFunc(l.story(), func(reason string) bool { return reason != api.EventScaledToZero })
+	assert.Len(t, reasons, 1, "a later rollout repeats no event")
 }

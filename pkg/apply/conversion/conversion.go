@@ -9,7 +9,6 @@ import (
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 
@@ -28,7 +27,7 @@ type Cache struct {
 type entry struct {
 	onlyRenames bool
 	err         error
-	readAt      time.Time // zero if the definition was not read
+	readAt      time.Time // zero if the definition could not be read
 }
 
 const (
@@ -44,7 +43,7 @@ func NewCache(clk clock.PassiveClock) *Cache {
 }
 
 // OnlyRenames reports whether the server converts the resource's objects by changing only apiVersion. It returns false for a resource
-// without a readable CustomResourceDefinition. Concurrent callers share one read, which continues for the others if ctx ends.
+// without a CustomResourceDefinition. Concurrent callers share one read, which continues for the others if ctx ends.
 func (c *Cache) OnlyRenames(ctx context.Context, client *request.Client, resource schema.GroupResource) (bool, error) {
 	due := func(last entry) bool { return c.clock.Since(last.readAt) >= maxAge }
 	last, err := c.last(resource).Read(ctx, readTimeout, due, func(ctx context.Context, _ entry) entry {
@@ -67,16 +66,16 @@ func (c *Cache) last(resource schema.GroupResource) *memo.Last[entry] {
 	return last
 }
 
+// read lists the definition by its name, because the operator may list all definitions, but get only those of the release.
 func (c *Cache) read(ctx context.Context, client *request.Client, resource schema.GroupResource) entry {
 	definitions := apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
-	var crd apiextensionsv1.CustomResourceDefinition
-	err := client.Decode(ctx, request.Target{Resource: definitions, Name: resource.String()}, &crd)
-	switch {
-	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // another API server serves the kind, or it is unknown
-		return entry{}
-	case err != nil:
+	var crds apiextensionsv1.CustomResourceDefinitionList
+	if err := client.DecodeList(ctx, request.Target{Resource: definitions, Name: resource.String()}, &crds); err != nil {
 		return entry{err: err}
 	}
-	renames := crd.Spec.Conversion == nil || crd.Spec.Conversion.Strategy == apiextensionsv1.NoneConverter
-	return entry{onlyRenames: renames, readAt: c.clock.Now()}
+	next := entry{readAt: c.clock.Now()}
+	for _, crd := range crds.Items { // none if another API server serves the kind
+		next.onlyRenames = crd.Spec.Conversion == nil || crd.Spec.Conversion.Strategy == apiextensionsv1.NoneConverter
+	}
+	return next
 }

@@ -23,8 +23,9 @@ func TestDefinitionIsReadOncePerInterval(t *testing.T) {
 	var reads atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		reads.Add(1)
-		assert.Equal(t, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com", r.URL.Path)
-		_, _ = io.WriteString(w, `{"spec":{"conversion":{"strategy":"None"}}}`)
+		assert.Equal(t, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", r.URL.Path)
+		assert.Equal(t, "metadata.name=widgets.example.com", r.URL.Query().Get("fieldSelector"))
+		_, _ = io.WriteString(w, `{"items":[{"spec":{"conversion":{"strategy":"None"}}}]}`)
 	}))
 	defer server.Close()
 	client, err := request.Connect(&rest.Config{Host: server.URL}, server.Client())

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -147,7 +148,18 @@ func (c *Client) Get(ctx context.Context, t Target) (*metav1.PartialObjectMetada
 
 // Decode reads a whole object into an encoding/json value.
 func (c *Client) Decode(ctx context.Context, t Target, into any) error {
-	data, err := c.on(c.rest.Get(), t, true).SetHeader("Accept", runtime.ContentTypeJSON).Do(ctx).Raw()
+	return decode(ctx, c.on(c.rest.Get(), t, true), into)
+}
+
+// DecodeList reads the list of the objects with the target's name, one or none, into an encoding/json value. It needs the permission to list
+// the resource.
+func (c *Client) DecodeList(ctx context.Context, t Target, into any) error {
+	options := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, t.Name).String()}
+	return decode(ctx, c.on(c.rest.Get(), t, false).VersionedParams(&options, metav1.ParameterCodec), into)
+}
+
+func decode(ctx context.Context, r *rest.Request, into any) error {
+	data, err := r.SetHeader("Accept", runtime.ContentTypeJSON).Do(ctx).Raw()
 	if err != nil {
 		return err
 	}

@@ -87,6 +87,8 @@ func (p *pass) apply(
 			}
 		}
 		p.repaired(t.id, s, report.Repair{At: now, Reason: reason, Manager: writer, Unowned: isUnowned(t, look)})
+	} else if change.TakenBack != "" && p.TakenBack != nil {
+		p.TakenBack(t.id, change.TakenBack)
 	}
 }
 

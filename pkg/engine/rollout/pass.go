@@ -72,6 +72,9 @@ type Executor struct {
 	Former apply.Former
 	// Repaired receives every repair of drift; nil for none. Several goroutines may call it at the same time.
 	Repaired func(report.Repaired)
+	// TakenBack receives apply.Change.TakenBack of every object, except those that Repaired receives; nil for none. Several goroutines may
+	// call it at the same time.
+	TakenBack func(id manifest.ID, text string)
 	// Metrics records applies and repairs; nil for none.
 	Metrics *Metrics
 	// Handover configures the handover to another process; nil for a process that no release replaces.
