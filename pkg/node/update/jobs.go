@@ -3,269 +3,26 @@ package update
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
-	"sync"
 
 	"github.com/go-logr/logr"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
-	apiwatch "k8s.io/apimachinery/pkg/watch"
-	batchv1client "k8s.io/client-go/kubernetes/typed/batch/v1"
-	toolscache "k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/cluster-version/cvo/pkg/api"
-	"github.com/cluster-version/cvo/pkg/kube/watch"
 	"github.com/cluster-version/cvo/pkg/node/plan"
 	"github.com/cluster-version/cvo/pkg/node/policy"
 )
 
-// jobs watches the CronJobs that NodeRolloutPolicies name and the Jobs that were made from them, and makes Jobs. The controller needs permissions only in the
-// namespaces of these CronJobs. While no policy names one, jobs sends no request.
-type jobs struct {
-	// forbidden is the namespace of the node stage.
-	forbidden string
-	client    batchv1client.BatchV1Interface
-	// followed has the sources to watch.
-	followed chan map[types.NamespacedName]*jobSource
-
-	mutex   sync.Mutex
-	sources map[types.NamespacedName]*jobSource
-}
-
-// jobSource is the known state of a CronJob and its Jobs.
-type jobSource struct {
-	hasSynced bool
-	cronJob   *batchv1.CronJob
-	// failures are the errors of the latest requests for the two kinds; nil if they succeeded.
-	failures map[string]error
-	// jobs are the Jobs by name. They include those that this process has made and that the watch does not show yet.
-	jobs map[string]*batchv1.Job
-}
-
-func newJobs(forbidden string) *jobs {
-	return &jobs{forbidden: forbidden, followed: make(chan map[types.NamespacedName]*jobSource), sources: map[types.NamespacedName]*jobSource{}}
-}
-
-// events returns a source with a request for each change that may end a wait. It runs the watches.
-func (j *jobs) events(mgr manager.Manager) (source.Source, error) {
-	var err error
-	if j.client, err = batchv1client.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient()); err != nil {
-		return nil, fmt.Errorf("creating client for Jobs: %w", err)
-	}
-	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		go j.run(ctx, func() { queue.Add(reconcile.Request{}) })
-		return nil
-	}), nil
-}
-
-// run watches what follow requests until ctx ends.
-func (j *jobs) run(ctx context.Context, changed func()) {
-	ends := map[types.NamespacedName]context.CancelFunc{}
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case sources := <-j.followed:
-			for key, end := range ends {
-				if sources[key] == nil {
-					end()
-					delete(ends, key)
-				}
-			}
-			for key, s := range sources {
-				if ends[key] == nil {
-					var own context.Context
-					own, ends[key] = context.WithCancel(ctx)
-					go j.watch(own, key, s, changed)
-				}
-			}
-		}
-	}
-}
-
-// follow makes jobs watch the CronJobs of the pools' policies, and no others.
-func (j *jobs) follow(ctx context.Context, rollouts []*rollout) {
-	wanted := map[types.NamespacedName]bool{}
+// jobsOf returns the Jobs that the pools' policies name.
+func jobsOf(rollouts []*rollout) (found []*api.NodeJob) {
 	for _, o := range rollouts {
 		for _, step := range policy.Steps() {
-			if job := policy.JobOf(o.policy, step); job != nil && job.Namespace != j.forbidden {
-				wanted[keyOf(job)] = true
+			if j := policy.JobOf(o.policy, step); j != nil {
+				found = append(found, j)
 			}
 		}
 	}
-	j.mutex.Lock()
-	isSame := len(wanted) == len(j.sources)
-	for key := range wanted {
-		if j.sources[key] == nil {
-			j.sources[key] = &jobSource{failures: map[string]error{}, jobs: map[string]*batchv1.Job{}}
-			isSame = false
-		}
-	}
-	maps.DeleteFunc(j.sources, func(key types.NamespacedName, _ *jobSource) bool { return !wanted[key] })
-	sources := maps.Clone(j.sources)
-	j.mutex.Unlock()
-	if isSame {
-		return
-	}
-	select {
-	case j.followed <- sources:
-	case <-ctx.Done():
-	}
-}
-
-func keyOf(job *api.NodeJob) types.NamespacedName {
-	return types.NamespacedName{Namespace: job.Namespace, Name: job.Name}
-}
-
-// watch watches a CronJob and its Jobs until ctx ends, and writes them to s.
-func (j *jobs) watch(ctx context.Context, key types.NamespacedName, s *jobSource, changed func()) {
-	// update requests a reconcile if change, which writes to s, returns true.
-	update := func(change func() bool) {
-		j.mutex.Lock()
-		defer j.mutex.Unlock()
-		if change() {
-			changed()
-		}
-	}
-	failed := func(kind string) func(error) {
-		return func(err error) {
-			update(func() bool {
-				isNew := (err == nil) != (s.failures[kind] == nil)
-				s.failures[kind] = err
-				return isNew
-			})
-		}
-	}
-	cronJobs := watch.NewSingle(reported[*batchv1.CronJobList]{j.client.CronJobs(key.Namespace), failed("CronJob")}, &batchv1.CronJob{}, key.Name,
-		watch.OnState(func(c *batchv1.CronJob) {
-			update(func() bool {
-				s.cronJob = c
-				return true
-			})
-		}))
-	client := reported[*batchv1.JobList]{j.client.Jobs(key.Namespace), failed("Job")}
-	own := labels.SelectorFromSet(labels.Set{api.NodeJobLabel: key.Name}).String()
-	set := func(o any) {
-		if job, ok := o.(*batchv1.Job); ok {
-			update(func() bool {
-				before, _ := policy.StateOf(s.jobs[job.Name])
-				after, _ := policy.StateOf(job)
-				s.jobs[job.Name] = job
-				return before != after
-			})
-		}
-	}
-	_, controller := toolscache.NewInformerWithOptions(toolscache.InformerOptions{
-		ListerWatcher: &toolscache.ListWatch{
-			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-				o.LabelSelector = own
-				return client.List(ctx, o)
-			},
-			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
-				o.LabelSelector = own
-				return client.Watch(ctx, o)
-			},
-		},
-		ObjectType: &batchv1.Job{}, Transform: reduceJob,
-		Handler: toolscache.ResourceEventHandlerFuncs{
-			AddFunc: set, UpdateFunc: func(_, o any) { set(o) },
-			DeleteFunc: func(o any) {
-				name, err := toolscache.DeletionHandlingMetaNamespaceKeyFunc(o)
-				if err != nil {
-					return
-				}
-				update(func() bool {
-					delete(s.jobs, strings.TrimPrefix(name, key.Namespace+"/"))
-					return true
-				})
-			},
-		},
-	})
-	watch.Run(ctx, func() {
-		update(func() bool {
-			s.hasSynced = true
-			return true
-		})
-	}, cronJobs, controller)
-}
-
-// reduceJob returns the parts of a Job that decide about a node.
-func reduceJob(o any) (any, error) {
-	job, ok := o.(*batchv1.Job)
-	if !ok {
-		return o, nil
-	}
-	return &batchv1.Job{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: job.Namespace, Name: job.Name, UID: job.UID, ResourceVersion: job.ResourceVersion,
-			Annotations: map[string]string{api.NodeJobNodeAnnotation: job.Annotations[api.NodeJobNodeAnnotation]},
-		},
-		Status: batchv1.JobStatus{Conditions: job.Status.Conditions},
-	}, nil
-}
-
-// reported is a client that reports the result of each request.
-type reported[List runtime.Object] struct {
-	watch.Client[List]
-	report func(error)
-}
-
-func (r reported[List]) List(ctx context.Context, o metav1.ListOptions) (List, error) {
-	list, err := r.Client.List(ctx, o)
-	r.report(err)
-	return list, err
-}
-
-func (r reported[List]) Watch(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
-	w, err := r.Client.Watch(ctx, o)
-	r.report(err)
-	return w, err
-}
-
-// source returns the known state of a CronJob and its Jobs.
-func (j *jobs) source(job *api.NodeJob) policy.JobSource {
-	j.mutex.Lock()
-	defer j.mutex.Unlock()
-	s := j.sources[keyOf(job)]
-	if s == nil { // it is in the namespace of the node stage
-		return policy.JobSource{IsKnown: true, Refusal: policy.CronJobRefusal(job, nil, j.forbidden, nil)}
-	}
-	err := s.failures["CronJob"]
-	if err == nil {
-		err = s.failures["Job"]
-	}
-	known := policy.JobSource{IsKnown: s.hasSynced, CronJob: s.cronJob, Jobs: maps.Clone(s.jobs)}
-	if known.IsKnown || err != nil {
-		known.Refusal = policy.CronJobRefusal(job, s.cronJob, j.forbidden, err)
-	}
-	return known
-}
-
-// create makes a Job from a CronJob. If it exists already, a former leader made it, and its event follows.
-func (j *jobs) create(ctx context.Context, from types.NamespacedName, job *batchv1.Job) error {
-	j.mutex.Lock()
-	s := j.sources[from]
-	s.jobs[job.Name] = job // before the events of the watch
-	j.mutex.Unlock()
-	_, err := j.client.Jobs(job.Namespace).Create(ctx, job, metav1.CreateOptions{})
-	if err == nil || apierrors.IsAlreadyExists(err) {
-		return nil
-	}
-	j.mutex.Lock()
-	defer j.mutex.Unlock()
-	delete(s.jobs, job.Name)
-	return err
+	return found
 }
 
 // runJobs applies the Jobs of a pool's policy to its candidates, and makes the Jobs of nodes that were updated.
@@ -273,7 +30,7 @@ func (r *pools) runJobs(ctx context.Context, o *rollout, input *plan.Pool) {
 	o.jobSources = map[policy.Step]policy.JobSource{}
 	for _, step := range policy.Steps() {
 		if job := policy.JobOf(o.policy, step); job != nil {
-			o.jobSources[step] = r.jobs.source(job)
+			o.jobSources[step] = r.jobs.Source(job)
 		}
 	}
 	o.jobs = input.RequireJobs(o.pool.Spec.Configuration.Name, o.nodes, o.policy, o.jobSources)
@@ -299,7 +56,7 @@ func (r *pools) makeJob(ctx context.Context, o *rollout, step policy.Step, n *co
 	job := policy.JobOf(o.policy, step)
 	next := policy.NewJob(o.jobSources[step].CronJob, job.Deadline.Duration, step, n.Name, o.pool.Spec.Configuration.Name)
 	why := fmt.Sprintf("waits for Job %s/%s", next.Namespace, next.Name)
-	if err := r.jobs.create(ctx, keyOf(job), next); err == nil {
+	if err := r.jobs.Create(ctx, job, next); err == nil {
 		logr.FromContextOrDiscard(ctx).Info("Job created", "namespace", next.Namespace, "job", next.Name, "pool", o.pool.Name, "node", n.Name)
 	} else {
 		why = fmt.Sprintf("waits for a Job of CronJob %s/%s, which cannot be created: %v", job.Namespace, job.Name, err)

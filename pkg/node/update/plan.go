@@ -77,7 +77,7 @@ func (r *pools) plan(ctx context.Context, rollouts []*rollout, members pool.Memb
 	for i, o := range rollouts {
 		inputs[i] = o.prepare(members, nodes, machines, r.options.Release, refusals[readerOf(o.pool)])
 	}
-	r.jobs.follow(ctx, rollouts)
+	r.jobs.Follow(ctx, jobsOf(rollouts))
 	for i, o := range rollouts {
 		r.runJobs(ctx, o, &inputs[i])
 	}

@@ -29,6 +29,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/node/config"
 	"github.com/cluster-version/cvo/pkg/node/controlplane"
 	"github.com/cluster-version/cvo/pkg/node/drain"
+	"github.com/cluster-version/cvo/pkg/node/job"
 	"github.com/cluster-version/cvo/pkg/node/kubelet"
 	"github.com/cluster-version/cvo/pkg/node/policy"
 	"github.com/cluster-version/cvo/pkg/node/pool"
@@ -60,7 +61,7 @@ type pools struct {
 	hasIdle atomic.Bool
 
 	queries *queries
-	jobs    *jobs
+	jobs    *job.Watcher
 	checks  checks
 	// checksHealth reports whether a policy checks the health of nodes.
 	checksHealth atomic.Bool
@@ -87,7 +88,7 @@ func newPools(c client.Client, guard *controlplane.Guard, clk clock.PassiveClock
 		access:  newAccess(c),
 		sources: map[string]*sources{},
 		queries: newQueries(o.Metrics, clk),
-		jobs:    newJobs(o.Pod.Namespace),
+		jobs:    job.NewWatcher(o.Pod.Namespace),
 	}
 }
 

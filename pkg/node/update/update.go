@@ -66,7 +66,7 @@ func (r *pools) add(ctx context.Context, mgr manager.Manager, caughtUp *watch.Ca
 	if err != nil {
 		return err
 	}
-	jobs, err := r.jobs.events(mgr)
+	jobs, err := r.jobs.Events(mgr)
 	if err != nil {
 		return err
 	}
