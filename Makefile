@@ -11,7 +11,7 @@ MAKEFLAGS += --no-builtin-rules
 # Everything is compiled without cgo and with -trimpath, so that clones share what is in Go's cache. Only `make race` needs cgo. GOFLAGS keeps
 # what the user has set, except for selections of tests.
 export CGO_ENABLED := 0
-export GOFLAGS := $(strip $(filter-out -run% --run% -skip% --skip% -list% --list%,$(shell go env GOFLAGS)) -trimpath)
+export GOFLAGS := $(strip $(filter-out -run% --run% -skip% --skip% -list% --list% -test.% --test.% -count% --count%,$(shell go env GOFLAGS)) -trimpath)
 
 # VERSION is stamped into bin/cvo: a tag, or a tag with the commits since, or the commit.
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)

@@ -9,6 +9,7 @@ if ! [[ $runs =~ ^[1-9][0-9]*$ ]]; then
   echo "N is $runs: set the number of runs, such as make flakes N=3" >&2
   exit 2
 fi
+make --no-print-directory commands
 mkdir -p .cache
 exec 8>"$log.lock"
 flock -n 8 || { echo 'another make flakes runs in this clone' >&2 && exit 2; }

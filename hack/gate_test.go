@@ -135,7 +135,7 @@ func TestFlakesStopsIfNoTestRan(t *testing.T) {
 
 // TestFlakesRunsOnceAtATime has another run in the same clone, whose list of failures a second one would delete.
 func TestFlakesRunsOnceAtATime(t *testing.T) {
-	run := withFakes(t, "hack/flakes.sh", map[string]string{"make": "echo started"}, "1")
+	run := withFakes(t, "hack/flakes.sh", map[string]string{"make": `case "$*" in *test*) echo started ;; esac`}, "1")
 	require.NoError(t, os.MkdirAll(filepath.Join(run.Dir, ".cache"), 0o755))
 	lock, err := os.Create(filepath.Join(run.Dir, ".cache", "flakes.lock"))
 	require.NoError(t, err)
@@ -177,6 +177,7 @@ func TestRanRequiresATest(t *testing.T) {
 		{"with -cover", `{"Action":"output","Package":"p","Output":"\tp\t\tcoverage: 0.0% of statements\n"}` + "\n" + `{"Action":"pass","Package":"p"}` + "\n" + passed, "", 0, 0},
 		{"no test of a package that prints a text", `{"Action":"output","Package":"p","Output":"texttesting: warning: no tests to run\n"}` + "\n" + `{"Action":"pass","Package":"p"}` + "\n" + passed, "", 0, 0},
 		{"a TestMain that runs no test", `{"Action":"pass","Package":"p"}` + "\n" + passed, "the tests of p did not run", 1, 1},
+		{"a TestMain that prints a tab and runs no test", `{"Action":"output","Package":"p","Output":"\\tpanic\\n"}` + "\n" + `{"Action":"pass","Package":"p"}` + "\n" + passed, "the tests of p did not run", 1, 1},
 		{"a test that ends the process", `{"Action":"pass","Package":"p","Test":"TestA"}` + "\n" + passed, "the tests of p did not end", 1, 1},
 		{"a skipped test", `{"Action":"skip","Package":"p","Test":"TestA"}` + "\n" + `{"Action":"pass","Package":"p"}`, "no test ran", 1, 0},
 		{"a package that does not compile", `{"Action":"fail","Package":"p"}`, "", 1, 1},
@@ -379,7 +380,7 @@ func TestMakeNeverRunsTargetsInParallel(t *testing.T) {
 // TestMakeIgnoresSelectionsInGOFLAGS has flags with which most tests would not run.
 func TestMakeIgnoresSelectionsInGOFLAGS(t *testing.T) {
 	run := runMake(t, t.TempDir(), "--eval", "show: ; @echo $(GOFLAGS)", "show")
-	run.Env = append(run.Env, "GOFLAGS=-run=TestA -skip=TestB --list=. -buildvcs=false")
+	run.Env = append(run.Env, "GOFLAGS=-run=TestA -skip=TestB --list=. -test.run=TestC -count=0 -buildvcs=false")
 	output, err := run.CombinedOutput()
 	require.NoError(t, err, "%s", output)
 	assert.Equal(t, "-buildvcs=false -trimpath\n", string(output))

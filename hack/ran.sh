@@ -19,7 +19,7 @@ ran=$({ cat "$@" 2>/dev/null || true; } | jq -R 'fromjson? | select(.Package)' |
       then \"a test of \(.[0].Package) failed, and the package exits with 0: its TestMain must exit with the result of m.Run\"
     elif some(.Test == null and is([\"pass\", \"fail\", \"skip\"])) | not
       then \"the tests of \(.[0].Package) did not end: one of them has ended the process\"
-    elif some(.Test == null and .Action == \"pass\") and (some(.Test) | not) and (some(.Output // \"\" | contains(\"no tests to run\") or startswith(\"\\t\")) | not)
+    elif some(.Test == null and .Action == \"pass\") and (some(.Test) | not) and (some(.Output // \"\" | contains(\"no tests to run\") or test(\"^\\\\t.*coverage: \")) | not)
       then \"the tests of \(.[0].Package) did not run: its TestMain does not call m.Run, or TESTFLAGS selects none\"
     else empty end) | .[0]) as \$hidden |
   if \$hidden then \$hidden elif some(.Test and is([$results])) then \"tests\" elif some(.Action == \"fail\") then \"a failed package\" else \"\" end")

@@ -20,6 +20,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/author/assemble/input"
 	"github.com/cluster-version/cvo/pkg/author/assemble/program"
 	"github.com/cluster-version/cvo/pkg/author/assemble/publish"
+	ocilayout "github.com/cluster-version/cvo/pkg/oci/layout"
 	"github.com/cluster-version/cvo/pkg/oci/registry"
 	"github.com/cluster-version/cvo/pkg/release"
 )
@@ -219,11 +220,14 @@ func (o output) Digest() (v1.Hash, error) {
 	return o.image.Digest()
 }
 
+// writeLayout adds the image to a layout, and replaces an earlier one of the same name.
 func (o output) writeLayout(dir, as string) error {
-	if o.index != nil {
-		return publish.IndexToLayout(o.index, dir, as)
-	}
-	return publish.ToLayout(o.image, dir, as)
+	return ocilayout.Add(dir, as, func(p layout.Path, option layout.Option) error {
+		if o.index != nil {
+			return p.AppendIndex(o.index, option)
+		}
+		return p.AppendImage(o.image, option)
+	})
 }
 
 func (o output) push(ctx context.Context, access *registry.Access, tag string) (release.Image, error) {

@@ -53,6 +53,11 @@ func TestLayoutIsPushedUnchanged(t *testing.T) {
 			there, err := remote.Head(reference(t, tag))
 			require.NoError(t, err)
 			assert.Equal(t, digest, there.Digest.String())
+
+			require.NoError(t, os.WriteFile(cvo, []byte("\x7fELF"+name), 0o600))
+			out.Reset()
+			require.NoError(t, run(t.Context(), append(args, "-to-oci", built, "-version", "v1"), &out), "a version that is not released changes")
+			assert.NotContains(t, out.String(), digest)
 		})
 	}
 }

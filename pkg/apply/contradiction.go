@@ -32,7 +32,11 @@ func (s *submission) takeOver(ctx context.Context, live *unstructured.Unstructur
 			return answer{}, err
 		}
 		before := live.GetManagedFields()
-		entries, _ := ownership.Adopt(s.m.GVK(), before)
+		entries, err := s.adoptable(ctx, before)
+		if err != nil {
+			return answer{}, err
+		}
+		entries, _ = ownership.Adopt(s.m.GVK(), entries)
 		entries, _ = ownership.Take(s.m.GVK(), entries, overlay.Paths(found))
 		stored, err := s.applier.client.SetManagers(ctx, s.target, live.GetResourceVersion(), entries)
 		switch {
@@ -95,7 +99,11 @@ const maxNear = 16
 // object that the server accepts without them. If there are none, the error is errNothingBlocks.
 func (s *submission) findBlocking(ctx context.Context, live *unstructured.Unstructured, refused error,
 ) ([]overlay.Value, *unstructured.Unstructured, error) {
-	entries, adopted := ownership.Adopt(s.m.GVK(), live.GetManagedFields())
+	entries, err := s.adoptable(ctx, live.GetManagedFields())
+	if err != nil {
+		return nil, nil, err
+	}
+	entries, adopted := ownership.Adopt(s.m.GVK(), entries)
 	live = live.DeepCopy()
 	live.SetManagedFields(entries)
 	var found []overlay.Value

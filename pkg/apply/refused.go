@@ -78,7 +78,11 @@ func (s *submission) absorb(ctx context.Context, live *unstructured.Unstructured
 		return answer{}, false, nil // takeOver also adopts these fields, but only if that helps
 	}
 	before := live.GetManagedFields()
-	entries, found := ownership.Absorb(s.m.GVK(), before)
+	entries, err := s.adoptable(ctx, before)
+	if err != nil {
+		return answer{}, false, err
+	}
+	entries, found := ownership.Absorb(s.m.GVK(), entries)
 	if !found {
 		return answer{}, false, nil
 	}

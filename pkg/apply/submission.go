@@ -163,10 +163,11 @@ func (s *submission) adopt(ctx context.Context, got answer) (Change, answer, err
 	var conflict error = apierrors.NewConflict(s.target.Resource.GroupResource(), s.target.Name,
 		errors.New("an earlier operator, or another client with the operator's name, keeps writing them"))
 	for range attempts {
-		entries, needed, err := s.adopted(ctx, got.meta.ManagedFields)
+		entries, err := s.adoptable(ctx, got.meta.ManagedFields)
 		if err != nil {
 			return Change{}, answer{}, fmt.Errorf("taking over fields of an earlier operator: %w", err)
 		}
+		entries, needed := ownership.Adopt(s.m.GVK(), entries)
 		if !needed {
 			return s.receipt(got), got, nil
 		}
@@ -191,18 +192,20 @@ func (s *submission) adopt(ctx context.Context, got answer) (Change, answer, err
 	return Change{}, answer{}, fmt.Errorf("taking over fields of an earlier operator: %w", conflict)
 }
 
-// adopted is ownership.Adopt. If the server converts the object by renaming, it first moves all entries to the manifest's API version, so the
-// fields of another version are adopted too.
-func (s *submission) adopted(ctx context.Context, entries []metav1.ManagedFieldsEntry) (next []metav1.ManagedFieldsEntry, needed bool, err error) {
-	next, needed = ownership.Adopt(s.m.GVK(), entries)
-	if _, more := ownership.Adopt(s.m.GVK(), ownership.Move(entries, "", s.m.GVK().GroupVersion().String())); !more {
-		return next, needed, nil // most objects need no read of the definition
+// adoptable returns the entries from which fields of former managers are adopted. If the server converts the object by renaming, and a former
+// manager wrote another version, they are all in the manifest's API version, so that the fields of that version are adopted too.
+func (s *submission) adoptable(ctx context.Context, entries []metav1.ManagedFieldsEntry) ([]metav1.ManagedFieldsEntry, error) {
+	version := s.m.GVK().GroupVersion().String()
+	if !slices.ContainsFunc(entries, func(e metav1.ManagedFieldsEntry) bool {
+		return e.APIVersion != version && ownership.IsFormerManager(&e)
+	}) {
+		return entries, nil
 	}
 	moved, err := s.inVersion(ctx, entries, nil)
-	if moved != nil {
-		next, needed = ownership.Adopt(s.m.GVK(), moved)
+	if err != nil || moved == nil {
+		return entries, err
 	}
-	return next, needed, err
+	return moved, nil
 }
 
 // release gives up the ownership of adopted fields that cannot be removed. They then have no owner, like fields that the server sets

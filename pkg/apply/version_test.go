@@ -831,3 +831,18 @@ spec:
 	must(t, a, next)
 	assert.Equal(t, map[string]any{"first": "a", "items": []any{map[string]any{"name": "a"}}, "accessPolicy": "deny"}, live(t, next).Object["spec"])
 }
+
+// TestFieldsOfTheOriginalOperatorMoveAfterARejection has an object of which a field contradicts the manifest, so the server rejects the first apply.
+func TestFieldsOfTheOriginalOperatorMoveAfterARejection(t *testing.T) {
+	widget := graduated(t, "rejected.example.com", ", default: deny", "", "note: {type: string}}}, status", "note: {type: string}, extra: {type: string}}}, status",
+		"      spec: {type: object, properties: {port: {type: integer}, note: {type: string}, accessPolicy",
+		"      spec: {type: object, x-kubernetes-validations: [{rule: '!has(self.note) || !has(self.port) || self.port != 81', message: not both, fieldPath: .note}], "+
+			"properties: {port: {type: integer}, note: {type: string}, extra: {type: string}, accessPolicy")
+	a, _ := connect(t, owner)
+	first, next := widget("v1beta1", "w", "{port: 80, note: dropped, extra: dropped}"), widget("v1", "w", "{port: 81}")
+	first.Object.SetLabels(map[string]string{"dropped": "label"})
+	require.NoError(t, otherClient(t).Create(t.Context(), first.Object.DeepCopy(), client.FieldOwner(api.FieldManager)))
+	must(t, a, next)
+	assert.Equal(t, map[string]any{"port": int64(81)}, live(t, next).Object["spec"])
+	assert.NotContains(t, live(t, next).GetLabels(), "dropped")
+}

@@ -64,7 +64,7 @@ func TestWalkPageNamesFunctions(t *testing.T) {
 	}
 }
 
-// maxWords is the maximum length of a page that people write.
+// maxWords is the maximum length of a page for users, of the README and of CONTRIBUTING.
 const maxWords = 900
 
 func TestPagesAreShort(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 
@@ -71,6 +72,9 @@ func (c *Cache) read(ctx context.Context, client *request.Client, resource schem
 	definitions := apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
 	var crds apiextensionsv1.CustomResourceDefinitionList
 	if err := client.DecodeList(ctx, request.Target{Resource: definitions, Name: resource.String()}, &crds); err != nil {
+		if apierrors.IsForbidden(err) {
+			return entry{readAt: c.clock.Now()} // the object is applied as it is; only fields of another version stay where they are
+		}
 		return entry{err: err}
 	}
 	next := entry{readAt: c.clock.Now()}

@@ -5,8 +5,9 @@ package command
 import (
 	"fmt"
 	"io"
+	"strings"
 
-	"github.com/cluster-version/cvo/internal/terminal"
+	"github.com/cluster-version/cvo/internal/printable"
 )
 
 // Silent returns streams that discard the messages of shell completion.
@@ -26,5 +27,6 @@ func (s Streams) Warnf(format string, args ...any) { s.say("warning", format, ar
 func (s Streams) Infof(format string, args ...any) { s.say("info", format, args) }
 
 func (s Streams) say(kind, format string, args []any) {
-	fmt.Fprintf(s.Err, "%s: %s\n", kind, terminal.OneLine(fmt.Sprintf(format, args...)))
+	text := strings.NewReplacer("\r\n", " ", "\n", " ", "\t", " ").Replace(fmt.Sprintf(format, args...)) // names keep their spaces
+	fmt.Fprintf(s.Err, "%s: %s\n", kind, printable.Text(text))
 }

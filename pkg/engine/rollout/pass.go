@@ -45,7 +45,7 @@ type Observer interface {
 
 // Pods reports why the pods of workloads do not run.
 type Pods interface {
-	// Follow watches the pods of these workloads from now on, and of no others.
+	// Follow watches the pods of these workloads, some time from now, and of no others.
 	Follow(workloads []*manifest.Manifest)
 	// Find returns the latest finding about the pods of a workload.
 	Find(id manifest.ID) report.PodFinding

@@ -1,6 +1,8 @@
 package drain
 
 import (
+	"errors"
+	"net/http"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,6 +34,9 @@ type Answer struct {
 	Message string
 	// After is the delay that the server requests before the next attempt; 0 if it requests none.
 	After time.Duration
+	// IsUnknown reports whether the server has not decided: it cannot be reached, or is not ready. Meaning is Refused then. An internal error is a
+	// decision, because that is the answer for a pod of several budgets.
+	IsUnknown bool
 }
 
 // Read interprets the error of an eviction request. A nil error means that the server accepted the eviction.
@@ -39,7 +44,8 @@ func Read(err error) Answer {
 	if err == nil {
 		return Answer{Meaning: Accepted}
 	}
-	a := Answer{Meaning: Refused, Message: err.Error()}
+	var status apierrors.APIStatus
+	a := Answer{Meaning: Refused, Message: err.Error(), IsUnknown: !errors.As(err, &status) || status.Status().Code > http.StatusInternalServerError}
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
 		a.After = time.Duration(seconds) * time.Second
 	}

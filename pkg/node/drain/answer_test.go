@@ -47,6 +47,14 @@ func TestReadClassifiesAnswers(t *testing.T) {
 			drain.Answer{Meaning: drain.Refused, Message: "Internal error occurred: more than one PodDisruptionBudget"},
 		},
 		{
+			"knows that a server that is not ready has not decided", apierrors.NewServiceUnavailable("starting"),
+			drain.Answer{Meaning: drain.Refused, Message: "starting", IsUnknown: true},
+		},
+		{
+			"knows that a server that cannot be reached has not decided", errors.New("connection refused"),
+			drain.Answer{Meaning: drain.Refused, Message: "connection refused", IsUnknown: true},
+		},
+		{
 			"explains that the namespace is being deleted", caused(apierrors.NewForbidden(pods, "web-1", errors.New("terminating")), corev1.NamespaceTerminatingCause, ""),
 			drain.Answer{Meaning: drain.Refused, Message: "its namespace is being deleted"},
 		},

@@ -446,6 +446,8 @@ func (r *drains) evictPod(ctx context.Context, n *corev1.Node, rules drain.Rules
 	}
 	now := r.clock.Now()
 	switch {
+	case answer.IsUnknown: // no server has refused the eviction for that time
+		e.refusedSince = time.Time{}
 	case isRefusal(answer):
 		if e.refusedSince.IsZero() {
 			e.refusedSince = now

@@ -249,18 +249,18 @@ func (j *Watcher) Source(job *api.NodeJob) policy.JobSource {
 	return known
 }
 
-// Create makes a Job from the CronJob that a policy names. If it exists already, a former leader made it, and its event follows.
-func (j *Watcher) Create(ctx context.Context, from *api.NodeJob, job *batchv1.Job) error {
+// Create makes a Job from the CronJob that a policy names. isNew is false if it exists already: a former leader made it, and its event follows.
+func (j *Watcher) Create(ctx context.Context, from *api.NodeJob, job *batchv1.Job) (isNew bool, err error) {
 	j.mutex.Lock()
 	s := j.sources[keyOf(from)]
 	s.jobs[job.Name] = job // before the events of the watch
 	j.mutex.Unlock()
-	_, err := j.client.Jobs(job.Namespace).Create(ctx, job, metav1.CreateOptions{})
+	_, err = j.client.Jobs(job.Namespace).Create(ctx, job, metav1.CreateOptions{})
 	if err == nil || apierrors.IsAlreadyExists(err) {
-		return nil
+		return err == nil, nil
 	}
 	j.mutex.Lock()
 	defer j.mutex.Unlock()
 	delete(s.jobs, job.Name)
-	return err
+	return false, err
 }

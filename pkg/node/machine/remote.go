@@ -183,12 +183,14 @@ type Failure struct {
 	Text string
 }
 
-// LastFailure returns the failure of the last service if it applied a config; none if it did something else or has not failed, or if that is not known.
+// LastFailure returns the failure of the last service if it applied a config; none if it did something else, has not failed or was busy, or if that is not
+// known.
 func (r *Remote) LastFailure() Failure {
 	var last result
 	var request Request
 	err := cmp.Or(r.host.ReadRecord(resultRecord, &last), json.Unmarshal([]byte(last.Request), &request))
-	if err != nil || last.Error == "" || request.Verb != VerbApply || errors.Is(remoteError{last}, ErrRebooting) {
+	is := func(kind error) bool { return errors.Is(remoteError{last}, kind) }
+	if err != nil || last.Error == "" || request.Verb != VerbApply || is(ErrRebooting) || is(host.ErrBusy) {
 		return Failure{}
 	}
 	return Failure{request.Attempt, request.Config, last.Error}

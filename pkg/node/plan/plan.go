@@ -162,7 +162,7 @@ func (r *round) start(l load) {
 func (p *Pool) free() int {
 	free := max(p.Slots-p.Used, 0)
 	if p.Limited != "" {
-		free = min(free, p.Limit)
+		free = max(min(free, p.Limit), 0)
 	}
 	return free
 }

@@ -36,7 +36,8 @@ const (
 	jobStep   = "CVO_STEP"
 )
 
-// jobAge is the time after which a finished Job is deleted, unless its CronJob has another one. The record of its success is then in the Node.
+// jobAge is the time after which a finished Job is deleted, unless its CronJob has a longer one. A Job that succeeded before its node can start must exist
+// until then, or it would run again.
 const jobAge = 24 * time.Hour
 
 // JobName returns the name of the Job for a node and a config. It is the same in each process, so the Job is made once.
@@ -58,7 +59,7 @@ func NewJob(from *batchv1.CronJob, deadline time.Duration, step Step, node, conf
 	job.Annotations = with(with(job.Annotations, api.NodeJobNodeAnnotation, node), api.NodeJobConfigAnnotation, config)
 	job.Spec.ActiveDeadlineSeconds = new(int64(deadline / time.Second))
 	job.Spec.Suspend = nil // its deadline would not count
-	if job.Spec.TTLSecondsAfterFinished == nil {
+	if ttl := job.Spec.TTLSecondsAfterFinished; ttl == nil || *ttl < int32(jobAge/time.Second) {
 		job.Spec.TTLSecondsAfterFinished = new(int32(jobAge / time.Second))
 	}
 	env := []corev1.EnvVar{{Name: jobNode, Value: node}, {Name: jobConfig, Value: config}, {Name: jobStep, Value: string(step)}}

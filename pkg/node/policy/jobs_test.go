@@ -44,8 +44,10 @@ func TestJobIsMadeFromItsCronJob(t *testing.T) {
 	assert.Equal(t, env, pod.Containers[0].Env)
 	assert.Equal(t, env, pod.Containers[1].Env)
 
-	template.Spec.TTLSecondsAfterFinished = new(int32(7))
-	assert.Equal(t, new(int32(7)), NewJob(cron, time.Minute, After, "n1", "rendered-a").Spec.TTLSecondsAfterFinished)
+	for ttl, want := range map[int32]int32{7: 86400, 90000: 90000} { // a Job that is deleted before its node starts would run again
+		template.Spec.TTLSecondsAfterFinished = new(ttl)
+		assert.Equal(t, new(want), NewJob(cron, time.Minute, After, "n1", "rendered-a").Spec.TTLSecondsAfterFinished)
+	}
 }
 
 func TestJobNames(t *testing.T) {

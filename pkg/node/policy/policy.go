@@ -54,8 +54,8 @@ type Decision struct {
 	Invalid, Halted string
 	// Canary is what the policy's status reports about the canaries; nil if not enough nodes run the config.
 	Canary *api.NodeCanaryStatus
-	// Limit is the number of nodes that may start now, and Limited the reason of the others, as a sentence without subject and period. An empty
-	// Limited means that there is no limit.
+	// Limit is the number of nodes that may start now, negative if too many have, and Limited the reason of the others, as a sentence without subject and
+	// period. An empty Limited means that there is no limit.
 	Limit   int
 	Limited string
 	// PerZone is the number of nodes in a zone that may be unavailable or failed at the same time; 0 is no limit.
@@ -143,7 +143,7 @@ func (d *Decision) decideCanary(p Pool, now time.Time) (soaked time.Time) {
 	canaries := min(scaled(&canary.Nodes, p.Nodes), p.Nodes)
 	if p.Done < canaries {
 		d.Canary = nil
-		d.Limit = max(canaries-p.Started, 0)
+		d.Limit = canaries - p.Started
 		d.Limited = fmt.Sprintf("waits for the canaries of NodeRolloutPolicy %s: %d of %d run the config and are ready", p.Name, p.Done, canaries)
 		return time.Time{}
 	}
@@ -292,6 +292,8 @@ func (p *Pool) delay() string {
 		return cmp.Or(p.Health.Invalid, p.Health.Why)
 	case p.Error != "":
 		return "it has no valid config: " + p.Error
+	case p.Jobs.Why != "":
+		return p.Jobs.Why
 	case p.Paused:
 		return fmt.Sprintf("it is paused; 'cvo nodes resume %s' resumes it", p.Name)
 	case p.Degraded > 0:

@@ -206,7 +206,7 @@ func TestCanariesStartFirst(t *testing.T) {
 		{"none has started", intstr.FromInt32(2), 0, 0, nil, Decision{Limit: 2, Limited: "waits for the canaries of NodeRolloutPolicy worker: 0 of 2 run the config and are ready"}},
 		{"of another config they are no canaries", intstr.FromString("3%"), 1, 0, since("old", "2026-11-20T10:00:00Z"), Decision{Limit: 2, Limited: "waits for the canaries of NodeRolloutPolicy worker: 0 of 3 run the config and are ready"}},
 		{"all have started", intstr.FromInt32(2), 2, 1, nil, Decision{Limited: "waits for the canaries of NodeRolloutPolicy worker: 1 of 2 run the config and are ready"}},
-		{"more have started before there was a policy", intstr.FromInt32(2), 5, 1, nil, Decision{Limited: "waits for the canaries of NodeRolloutPolicy worker: 1 of 2 run the config and are ready"}},
+		{"more have started before there was a policy", intstr.FromInt32(2), 5, 1, nil, Decision{Limit: -3, Limited: "waits for the canaries of NodeRolloutPolicy worker: 1 of 2 run the config and are ready"}},
 		{"all are done", intstr.FromInt32(2), 2, 2, nil, Decision{Canary: since("new", "2026-11-28T10:00:00Z"), Refusal: soaks, Again: at(t, "2026-11-28T10:30:00Z")}},
 		{"they soak", intstr.FromInt32(2), 2, 2, since("new", "2026-11-28T09:40:00Z"), Decision{
 			Canary: since("new", "2026-11-28T09:40:00Z"), Again: at(t, "2026-11-28T10:10:00Z"),

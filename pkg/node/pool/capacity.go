@@ -79,7 +79,8 @@ func RestorationRefusal(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node, n *co
 	var busy, inZone []string
 	for _, other := range nodes {
 		_, isCordoned := other.Annotations[api.CordonAnnotation]
-		if other.Name == n.Name || !IsBusy(other) || IsRestoring(other) && !isCordoned && IsReady(other) {
+		isBusy := IsBusy(other) || AwaitsJob(other) && hasTarget(other, p.Spec.Configuration.Name)
+		if other.Name == n.Name || !isBusy || IsRestoring(other) && !isCordoned && IsReady(other) {
 			continue
 		}
 		busy = append(busy, other.Name)

@@ -356,6 +356,7 @@ func TestRestorationsUseFreeSlots(t *testing.T) {
 		{"a:v1→v1/Working!", "a", 0, "at the same time"},
 		{"a:v1→v1/Working^", "a", 0, "at the same time"}, // its drain has begun
 		{"a:v0→v1/Working", "", 0, "at the same time"},   // it has a slot
+		{"j:v1→v1", "", 0, "at the same time"},           // a Job must succeed after its update
 		{"a:v1→v1", "", 1, "waits for a slot in its zone: 1 node of MachineConfigPool worker may be unavailable in a zone, and z is"},
 	} {
 		t.Run(tt.others, func(t *testing.T) {
@@ -363,6 +364,9 @@ func TestRestorationsUseFreeSlots(t *testing.T) {
 			for _, n := range nodes {
 				if n.Name == "n" || n.Name == tt.restoring {
 					n.Annotations[api.DesiredDrainAnnotation] = "drain-v1"
+				}
+				if n.Name == "j" {
+					n.Annotations[api.NodeJobAnnotation] = "v1"
 				}
 				if n.Name == "n" || n.Name == "z" {
 					n.Labels = map[string]string{corev1.LabelTopologyZone: "eu"}
@@ -372,7 +376,7 @@ func TestRestorationsUseFreeSlots(t *testing.T) {
 				}
 			}
 			p := &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}
-			p.Spec.MaxUnavailable = new(intstr.FromInt32(2))
+			p.Spec.MaxUnavailable, p.Spec.Configuration.Name = new(intstr.FromInt32(2)), "v1"
 			got := pool.RestorationRefusal(p, nodes, nodes[0], tt.perZone)
 			assert.Equal(t, tt.want == "", got == "", got)
 			assert.Contains(t, got, tt.want)

@@ -13,13 +13,17 @@ import (
 )
 
 // Blocked returns the nodes of a pool that would free their slot if they returned to their config, and whose drain is blocked and began at least
-// patience ago, the oldest drain first. after is the time until there is another one; 0 if none is known.
+// patience ago, the oldest drain first. after is the time until there is another one; 0 if none is known. There is none while the slot that another one has
+// released is not free yet, and a node that tries a config again keeps its slot, because its release would hide the failure.
 func Blocked(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node, patience time.Duration, now time.Time) (blocked []*corev1.Node, after time.Duration) {
+	if slices.ContainsFunc(nodes, func(n *corev1.Node) bool { return slotReleased(n) != "" && HoldsSlot(n) }) {
+		return nil, 0 // its return is an event
+	}
 	begun := map[*corev1.Node]time.Time{}
 	for _, n := range nodes {
 		since, isBlocked := drain.InProgress(n)
 		_, isOurs := n.Annotations[api.CordonAnnotation]
-		if !isBlocked || !isOurs || isSettled(n) || !hasTarget(n, p.Spec.Configuration.Name) || drain.IsAnswered(n) || !isHealthy(n) {
+		if !isBlocked || !isOurs || isSettled(n) || !hasTarget(n, p.Spec.Configuration.Name) || drain.IsAnswered(n) || !isHealthy(n) || isRetrying(p, n) {
 			continue
 		}
 		if wait := since.Add(patience).Sub(now); wait <= 0 {
@@ -44,7 +48,11 @@ func slotReleased(n *corev1.Node) string { return n.Annotations[api.SlotReleased
 
 // ReleaseSlot returns the change that returns a node to its config. budget blocks its drain; empty if none does.
 func ReleaseSlot(n *corev1.Node, budget string, now time.Time) Change {
-	return Change{Node: n, slotReleased: strings.TrimSpace(now.UTC().Format(time.RFC3339) + " " + budget), Taint: true}
+	c := Change{Node: n, slotReleased: strings.TrimSpace(now.UTC().Format(time.RFC3339) + " " + budget), Taint: true}
+	if n.Annotations[api.NodeJobAnnotation] != "" {
+		c.Job = n.Annotations[api.CurrentConfigAnnotation] // it may undo what the Job before the update has done
+	}
+	return c
 }
 
 // returnToCurrent requests the config that the node runs, or none.

@@ -47,6 +47,7 @@ func TestNodesWithABlockedDrainReleaseTheirSlot(t *testing.T) {
 		{name: "it leaves a node that gets another config", node: "a:v0→v2", age: time.Hour},
 		{name: "it leaves a node that would stay cordoned", node: "a:v0→v1", age: time.Hour, change: without(api.CordonAnnotation)},
 		{name: "it leaves a node that is not ready", node: "a:v0→v1!", age: time.Hour},
+		{name: "it leaves a node that tries a config again", node: "a:v0→v1", age: time.Hour, change: func(n *corev1.Node) { n.Annotations[api.NodeReasonAnnotation] = "failed" }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			nodes := draining(t, tt.node, tt.age)
@@ -62,6 +63,18 @@ func TestNodesWithABlockedDrainReleaseTheirSlot(t *testing.T) {
 	nodes := append(draining(t, "a:v0→v1", time.Hour), draining(t, "b:v0→v1", 2*time.Hour)...)
 	blocked, _ := pool.Blocked(poolAt("v1"), nodes, time.Hour, epoch)
 	assert.Equal(t, "b a", namesOf(blocked), "the oldest drain is the first")
+
+	pool.ReleaseSlot(nodes[1], "", epoch).Apply(nodes[1], "v1")
+	blocked, _ = pool.Blocked(poolAt("v1"), nodes, time.Hour, epoch)
+	assert.Empty(t, blocked, "the slot of the first one is not free yet")
+}
+
+// TestReleasedSlotKeepsTheJob has a node whose Job before the update has run.
+func TestReleasedSlotKeepsTheJob(t *testing.T) {
+	n := draining(t, "a:v0→v1", time.Hour)[0]
+	n.Annotations[api.NodeJobAnnotation] = "v1"
+	pool.ReleaseSlot(n, "", epoch).Apply(n, "v1")
+	assert.Equal(t, "v0", n.Annotations[api.NodeJobAnnotation])
 }
 
 // TestNodesThatReleasedTheirSlotComeLast follows a node from its release to its next start.

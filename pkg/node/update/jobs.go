@@ -56,16 +56,20 @@ func (r *pools) makeJob(ctx context.Context, o *rollout, step policy.Step, n *co
 	job := policy.JobOf(o.policy, step)
 	next := policy.NewJob(o.jobSources[step].CronJob, job.Deadline.Duration, step, n.Name, o.pool.Spec.Configuration.Name)
 	why := fmt.Sprintf("waits for Job %s/%s", next.Namespace, next.Name)
-	if err := r.jobs.Create(ctx, job, next); err == nil {
+	if isNew, err := r.jobs.Create(ctx, job, next); isNew {
 		logr.FromContextOrDiscard(ctx).Info("Job created", "namespace", next.Namespace, "job", next.Name, "pool", o.pool.Name, "node", n.Name)
-	} else {
+	} else if err != nil {
 		why = fmt.Sprintf("waits for a Job of CronJob %s/%s, which cannot be created: %v", job.Namespace, job.Name, err)
 		if o.wait == 0 || idleRetry < o.wait {
 			o.wait = idleRetry
 		}
 	}
-	o.jobs.Waiting = slices.DeleteFunc(o.jobs.Waiting, func(w plan.JobWait) bool { return w.Node == n.Name })
-	o.jobs.Waiting = append(o.jobs.Waiting, plan.JobWait{Node: n.Name, Why: why})
+	// The node keeps its place, so that the pool's message stays the same.
+	if i := slices.IndexFunc(o.jobs.Waiting, func(w plan.JobWait) bool { return w.Node == n.Name }); i >= 0 {
+		o.jobs.Waiting[i].Why = why
+	} else {
+		o.jobs.Waiting = append(o.jobs.Waiting, plan.JobWait{Node: n.Name, Why: why})
+	}
 }
 
 // awaitedJob returns pool.Change.Job of a node.

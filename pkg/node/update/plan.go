@@ -143,9 +143,10 @@ func (r *pools) plan(ctx context.Context, rollouts []*rollout, members pool.Memb
 	return wait, nil
 }
 
-// blocked returns the nodes that release their slot if another node starts then. It requests a reconcile for the time at which there is another one.
+// blocked returns the nodes that release their slot if another node starts then. It requests a reconcile for the time at which there is another one. In the
+// control plane, the guard may refuse the other node, so none does.
 func (o *rollout) blocked(now time.Time) []*corev1.Node {
-	if o.policy == nil || o.policy.Spec.BlockedDrain.ReleaseSlotAfter.Duration == 0 {
+	if o.policy == nil || o.policy.Spec.BlockedDrain.ReleaseSlotAfter.Duration == 0 || pool.IsControlPlanePool(o.pool.Name) {
 		return nil
 	}
 	blocked, after := pool.Blocked(o.pool, o.nodes, o.policy.Spec.BlockedDrain.ReleaseSlotAfter.Duration, now)

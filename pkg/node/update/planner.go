@@ -149,11 +149,11 @@ func (x *planner) plan(budgets []policyv1.PodDisruptionBudget, pools []plan.Pool
 	return x.index.Plan(pools, now)
 }
 
-// refusal returns a budget that allows no disruption now and protects a pod on a node, as namespace/name; empty if there is none.
+// refusal returns the budget that allows no disruption now and protects a pod on a node, as namespace/name; empty if there is none, or if there are several.
 func (x *planner) refusal(n *corev1.Node) string {
 	x.mutex.Lock()
 	defer x.mutex.Unlock()
-	if zero, _ := x.index.Refusals(n.Name); len(zero) > 0 {
+	if zero, contested := x.index.Refusals(n.Name); len(zero) == 1 && len(contested) == 0 {
 		return zero[0].String()
 	}
 	return ""

@@ -136,7 +136,7 @@ func (r *pools) checkMetrics(ctx context.Context, rollouts []*rollout, inputs []
 			continue
 		}
 		inputs[i].Refuse(why)
-		if wait := a.until.Sub(r.clock.Now()); why != "" && (o.wait == 0 || wait < o.wait) {
+		if wait := max(a.until.Sub(r.clock.Now()), time.Millisecond); why != "" && (o.wait == 0 || wait < o.wait) {
 			o.wait = wait
 		}
 	}
