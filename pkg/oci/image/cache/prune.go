@@ -95,7 +95,7 @@ func (c *Folder) prune(ctx context.Context, bounds Bounds, keep []release.Digest
 }
 
 // stored lists the files in the cache, least recently used first, and returns their total size in bytes.
-func (c *Folder) stored() (files []stored, total int64, err error) {
+func (c *Folder) stored() (files []*stored, total int64, err error) {
 	dir := filepath.Join(c.dir, layout.BlobsDir)
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -106,10 +106,10 @@ func (c *Folder) stored() (files []stored, total int64, err error) {
 		if err != nil || !info.Mode().IsRegular() {
 			continue // removed by another process
 		}
-		files = append(files, stored{path: filepath.Join(dir, e.Name()), size: info.Size(), used: info.ModTime()})
+		files = append(files, &stored{path: filepath.Join(dir, e.Name()), size: info.Size(), used: info.ModTime()})
 		total += info.Size()
 	}
-	slices.SortFunc(files, func(a, b stored) int { return a.used.Compare(b.used) })
+	slices.SortFunc(files, func(a, b *stored) int { return a.used.Compare(b.used) })
 	return files, total, nil
 }
 
