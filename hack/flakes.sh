@@ -23,7 +23,7 @@ trap 'kill $(jobs -p)' EXIT
 
 for run in $(seq "$runs"); do
   start=$SECONDS
-  flock -w 10 "$results.lock" rm -rf "$results" || { echo 'other tests run in this clone' >&2 && exit 2; }
+  flock -w 10 "$results.lock" rm -rf "$results" || { echo 'other tests run in this clone: wait, or use another clone' >&2 && exit 2; }
   echo "run $run of $runs of make test ${PKG:-}, log: $log/$run.log"
   # make expands the value of a variable once more, so each $ is doubled.
   if make --no-print-directory test TESTFLAGS="-count 1 ${TESTFLAGS//\$/\$\$}" >"$log/$run.log" 2>&1 8>&-; then
@@ -31,8 +31,8 @@ for run in $(seq "$runs"); do
     continue
   fi
   echo "failed after $((SECONDS - start)) s"
-  hack/failed.sh "$results"/*.json >"$log/$run.failed"
-  if [ ! -s "$log/$run.failed" ] && ! hack/ran.sh "$results"/*.json; then
+  go run ./hack/results failed "$results"/*.json >"$log/$run.failed"
+  if [ ! -s "$log/$run.failed" ] && ! go run ./hack/results ran "$results"/*.json; then
     tail -n 20 "$log/$run.log" >&2
     echo "see $log/$run.log" >&2
     exit 2

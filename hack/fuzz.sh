@@ -10,7 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 fuzztime=${1:-20s}
 pattern=${2:-.}
 
-if [ "$fuzztime" != --list ] && ! [[ $fuzztime =~ ^[0-9.]*[1-9][0-9.]*(x|ns|us|ms|s|m|h)$ ]]; then
+if [ "$fuzztime" != --list ] && ! [[ $fuzztime =~ ^([0-9.]+(x|ns|us|ms|s|m|h))+$ && $fuzztime =~ [1-9] ]]; then
   echo "FUZZTIME is $fuzztime: set a time such as 20s, or a number of inputs such as 100x" >&2
   exit 2
 fi

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Fails if the tree depends on one developer's machine: an absolute path into a home or working directory, a host of a
 # private network, or a module proxy other than the public one. Other clones of this repository do not have them. It also
-# fails if a comment or a page has a word that hides who acts, or if a declared Go name does not describe its value or action.
+# fails if git has a built program, if a comment or a page has a word that hides who acts, or if a declared Go name does not describe its
+# value or action.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 git ls-files --error-unmatch Makefile >/dev/null # outside of a clone there would be no files to check
@@ -11,7 +12,7 @@ bad=0
 
 # search ARGUMENTS... prints the matching lines of files in git, or that will be.
 search() {
-  git grep --no-color --untracked -nIE "$@" || [ $? -eq 1 ] # no match
+  git grep --no-color --no-column --untracked -nIE "$@" || [ $? -eq 1 ] # no match
 }
 
 # refuse REASON PATTERN [EXCEPTION]
@@ -60,6 +61,13 @@ names=$(search \
   { grep -vE '^[^:]+:[0-9]+:[[:space:]]*//|[^A-Za-z0-9_]word := range ' || [ $? -eq 1 ]; }) # a loop over words
 if [ -n "$names" ]; then
   printf 'rename these: the names do not describe their value or action:\n%s\n' "$names" >&2
+  bad=1
+fi
+
+# A program that a build left behind is not source. The other searches skip binary files.
+programs=$(git grep --untracked -laP '^\x7fELF' -- . || [ $? -eq 1 ])
+if [ -n "$programs" ]; then
+  printf 'remove these programs:\n%s\n' "$programs" >&2
   bad=1
 fi
 exit $bad

@@ -145,8 +145,9 @@ func (s *submission) predictRefused(ctx context.Context, refused error) (Predict
 		for i, v := range found {
 			names[i] = v.String()
 		}
-		f.Message = strings.Join(names, "; ") + " is removed first, because it contradicts the manifest"
+		f.Message = "values that contradict the manifest are removed first: " + strings.Join(names, "; ")
 	}
+	f.Message = texts(f.Message, s.exceptions())
 	return f, nil
 }
 

@@ -76,47 +76,66 @@ func (a *Applier) Prune(ctx context.Context, gvk schema.GroupVersionKind, namesp
 	return change, nil
 }
 
+// PredictPrune returns what Prune would do: Deleting, Skipped with the reason or, if there is no object, Deleted without a UID.
+func (a *Applier) PredictPrune(ctx context.Context, gvk schema.GroupVersionKind, namespace, name string, uid types.UID) (Change, error) {
+	_, live, change, err := a.prunable(ctx, gvk, namespace, name, uid)
+	if live != nil {
+		change.Action = Deleting
+	}
+	return change, err
+}
+
 func (a *Applier) prune(ctx context.Context, gvk schema.GroupVersionKind, namespace, name string, uid types.UID) (Change, error) {
+	t, live, change, err := a.prunable(ctx, gvk, namespace, name, uid)
+	if live == nil {
+		return change, err
+	}
+	return a.deleteLive(ctx, t, live, gvk.GroupKind(), true)
+}
+
+// prunable returns the object that Prune may delete. live is nil if there is none; then change is the result.
+func (a *Applier) prunable(ctx context.Context, gvk schema.GroupVersionKind, namespace, name string, uid types.UID,
+) (t request.Target, live *metav1.PartialObjectMetadata, change Change, err error) {
 	gk := gvk.GroupKind()
 	if _, irreplaceable := manifest.Irreplaceable(gk); irreplaceable {
-		return skipped("the operator never prunes objects of kind %s, because their content would also be deleted: use a tombstone to delete it", gvk.Kind), nil
+		return t, nil, skipped("the operator never prunes objects of kind %s, because their content would also be deleted: use a tombstone to delete it", gvk.Kind), nil
 	}
 	mapping, err := a.mapper.Mapping(ctx, gvk)
 	if kinds.IsNoMatch(err) {
-		return Change{Action: Deleted, Message: "its kind is not served"}, nil
+		return t, nil, Change{Action: Deleted, Message: "its kind is not served"}, nil
 	}
 	if err != nil {
-		return Change{}, err
+		return t, nil, Change{}, err
 	}
-	t := request.Target{Resource: mapping.Resource, Name: name}
+	t = request.Target{Resource: mapping.Resource, Name: name}
 	if mapping.Namespaced {
 		t.Namespace = namespace
 	}
 	if t.Name == "" || (mapping.Namespaced && t.Namespace == "") {
-		return Change{}, fmt.Errorf("%w: it has no name or no namespace", body.ErrManifest)
+		return t, nil, Change{}, fmt.Errorf("%w: it has no name or no namespace", body.ErrManifest)
 	}
 	meta, err := a.client.Get(ctx, t)
 	switch {
 	case apierrors.IsNotFound(err):
-		return Change{Action: Deleted}, nil
+		return t, nil, Change{Action: Deleted}, nil
 	case err != nil:
-		return Change{}, err
+		return t, nil, Change{}, err
 	case uid != "" && meta.UID != uid:
-		return skipped("it is a newer object with the same name as the object of an earlier release"), nil
+		return t, nil, skipped("it is a newer object with the same name as the object of an earlier release"), nil
 	case a.builder.Owner.Name == "" || meta.Labels[api.OwnedByLabel] != a.builder.Owner.Name:
-		return skipped("its label %s does not mark it as the version operator's", api.OwnedByLabel), nil
+		return t, nil, skipped("its label %s does not mark it as the version operator's", api.OwnedByLabel), nil
 	case ownership.Ours(meta.ManagedFields) == (ownership.Hash{}):
-		return skipped("the version operator owns none of its fields"), nil
+		return t, nil, skipped("the version operator owns none of its fields"), nil
 	}
 	if controller := ownership.OtherController(meta.OwnerReferences); controller != nil && !ownership.NamesOwner(meta.ManagedFields, controller.UID) {
-		return skipped("%s %s is its controller", controller.Kind, controller.Name), nil
+		return t, nil, skipped("%s %s is its controller", controller.Kind, controller.Name), nil
 	}
 	if gk == crdKind && meta.DeletionTimestamp == nil {
 		if reason, err := a.instances(ctx, t); err != nil || reason != "" {
-			return skipped("%s", reason), err
+			return t, nil, skipped("%s", reason), err
 		}
 	}
-	return a.deleteLive(ctx, t, meta, gk, true)
+	return t, meta, Change{}, nil
 }
 
 func skipped(format string, args ...any) Change {

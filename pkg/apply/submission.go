@@ -105,8 +105,12 @@ func (s *submission) exceptions() string {
 	if s.controller != "" {
 		controller = s.controller + " stays its controller"
 	}
-	texts := []string{removed, controller, s.released, s.unadopted, s.takenBack}
-	return strings.Join(slices.DeleteFunc(texts, func(text string) bool { return text == "" }), "; ")
+	return texts(removed, controller, s.released, s.unadopted, s.takenBack)
+}
+
+// texts joins the texts that are not empty.
+func texts(all ...string) string {
+	return strings.Join(slices.DeleteFunc(all, func(text string) bool { return text == "" }), "; ")
 }
 
 // yieldToLive is yieldController for the controller of the live object, if it has another one. It reports whether it removed the claim.

@@ -164,6 +164,29 @@ func TestReleaseInfoVerifiesEveryPlatform(t *testing.T) {
 	require.ErrorContains(t, err, "\nan entry of index "+digest.String()+": ", "an index has no platform")
 }
 
+func TestReleaseInfoVerifiesEveryPlatformOfTheRelease(t *testing.T) {
+	l := newUnsignedRelease(t)
+	index := v1.ImageIndex(empty.Index)
+	for _, architecture := range []string{"amd64", "arm64"} {
+		files := maps.Clone(l.files)
+		files["release-manifests/"+architecture] = &fstest.MapFile{Data: []byte("other content")}
+		img, err := fixture.ReleaseImage(files)
+		require.NoError(t, err)
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: architecture}}})
+	}
+	ref, err := name.ParseReference(l.registry.Host() + "/platform/release:multi")
+	require.NoError(t, err)
+	require.NoError(t, remote.WriteIndex(ref, index))
+	_, _, err = runCvo(t, "release", "info", ref.String(), "--verify")
+	require.NoError(t, err)
+
+	manifests, err := index.IndexManifest()
+	require.NoError(t, err)
+	l.registry.AddFault(fixture.Fault{Match: fixture.MatchPath("/manifests/" + manifests.Manifests[1].Digest.String()), Status: http.StatusNotFound})
+	_, _, err = runCvo(t, "release", "info", ref.String(), "--verify")
+	require.ErrorContains(t, err, "the release image: platform linux/arm64: ")
+}
+
 func TestReleaseInfoRejectsATamperedComponent(t *testing.T) {
 	l := newUnsignedRelease(t)
 	l.registry.AddFault(fixture.Fault{Match: fixture.MatchPath("/platform/dns/manifests/"), Rewrite: func(b []byte) []byte { return append(b, ' ') }})

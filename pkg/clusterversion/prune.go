@@ -72,6 +72,7 @@ func requestsPruning(r *round) bool {
 func (w *rolling) pruneOne(ctx context.Context, orphan inventory.Record) {
 	id := orphan.ID
 	w.pruned[id] = w.clock.Now()
+	wasDeleting := w.unpruned[id]
 	delete(w.unpruned, id)
 	gvk := schema.GroupVersionKind{Group: id.Group, Version: orphan.Version, Kind: id.Kind}
 	change, err := w.engine.Pruner.Prune(ctx, gvk, id.Namespace, id.Name, orphan.UID)
@@ -82,7 +83,9 @@ func (w *rolling) pruneOne(ctx context.Context, orphan inventory.Record) {
 	case err != nil, change.Action == apply.Deleted:
 		w.ledger.Forget(id)
 		w.runner.Wake(background.SlotInventory)
-		w.emitter.Emit(w.r.original, orphanPruned(orphan))
+		if change.UID != "" || wasDeleting { // otherwise another client or a tombstone has deleted it
+			w.emitter.Emit(w.r.original, orphanPruned(orphan))
+		}
 	default:
 		if change.Action == apply.Deleting {
 			w.unpruned[id] = true

@@ -24,6 +24,7 @@ import (
 // pruned is a Pruner with an answer for each object name.
 type pruned map[string]struct {
 	action apply.Action
+	uid    types.UID
 	err    error
 }
 
@@ -31,7 +32,7 @@ func (p pruned) Prune(_ context.Context, _ schema.GroupVersionKind, _, name stri
 	if uid != "u" {
 		return apply.Change{}, fmt.Errorf("the caller must name the recorded object, not %q", uid)
 	}
-	return apply.Change{Action: p[name].action}, p[name].err
+	return apply.Change{Action: p[name].action, UID: p[name].uid}, p[name].err
 }
 
 // TestPruneIsRetriedByTime retries on a timer, because no event announces that an orphan can now be deleted.
@@ -56,7 +57,7 @@ func TestPruneIsRetriedByTime(t *testing.T) {
 			rolledOut(t, c.ledger, "1.1.0", "kept")
 			a := acceptedRelease("1.1.0")
 			a.Payload.Release.Prune = true
-			pruner := pruned{"left": {tt.action, tt.err}}
+			pruner := pruned{"left": {action: tt.action, err: tt.err}}
 			w := &rolling{
 				Reconciler: c, mode: release.Reconciling, pruned: map[manifest.ID]time.Time{}, unpruned: map[manifest.ID]bool{},
 				r: &round{original: clusterAt(), accepted: &a}, engine: Engine{Pruner: pruner, Completed: func(context.Context) {}},
@@ -65,11 +66,45 @@ func TestPruneIsRetriedByTime(t *testing.T) {
 			clk.SetTime(now.Add(time.Minute))
 			assert.Equal(t, max(tt.again-time.Minute, 0), w.prune(t.Context()), "other passes do not change the time")
 			clk.SetTime(now.Add(pruneInterval))
-			pruner["left"] = pruned{"": {apply.Deleted, nil}}[""]
+			pruner["left"] = pruned{"": {action: apply.Deleted}}[""]
 			if tt.again > 0 {
 				assert.Zero(t, w.prune(t.Context()))
 				assert.Empty(t, c.ledger.Orphans())
 			}
+		})
+	}
+}
+
+func TestPruneReportsItsOwnDeletions(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		answers []pruned
+		reports bool
+	}{
+		{"it deletes the object", []pruned{{"left": {action: apply.Deleted, uid: "u"}}}, true},
+		{"it starts the deletion", []pruned{{"left": {action: apply.Deleting, uid: "u"}}, {"left": {action: apply.Deleted}}}, true},
+		{"the object is gone", []pruned{{"left": {action: apply.Deleted}}}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			clk, events := clocktesting.NewFakePassiveClock(now), record.NewFakeRecorder(10)
+			c := New(clk, nil, events, idle{}, accept.Stages{}, &savedInventory{}, nil, func() {}, Options{})
+			_, err := c.ledger.Open(t.Context(), logr.Discard())
+			require.NoError(t, err)
+			rolledOut(t, c.ledger, "1.0.0", "left")
+			rolledOut(t, c.ledger, "1.1.0", "kept")
+			a := acceptedRelease("1.1.0")
+			a.Payload.Release.Prune = true
+			w := &rolling{
+				Reconciler: c, mode: release.Reconciling, pruned: map[manifest.ID]time.Time{}, unpruned: map[manifest.ID]bool{},
+				r: &round{original: clusterAt(), accepted: &a}, engine: Engine{Completed: func(context.Context) {}},
+			}
+			for _, answer := range tt.answers {
+				w.engine.Pruner = answer
+				w.prune(t.Context())
+				clk.SetTime(clk.Now().Add(pruneInterval))
+			}
+			assert.Empty(t, c.ledger.Orphans())
+			assert.Equal(t, tt.reports, len(events.Events) > 0)
 		})
 	}
 }

@@ -134,7 +134,9 @@ func (c Capabilities) With(more []configv1.ClusterVersionCapability, gates sets.
 func ImplicitCapabilities(capabilities Capabilities, before, after []*manifest.Manifest) []configv1.ClusterVersionCapability {
 	had := make(map[manifest.ID]*manifest.Manifest, len(before))
 	for _, m := range before {
-		had[m.ID()] = m
+		if !m.Tombstone() { // the cluster does not have the object
+			had[m.ID()] = m
+		}
 	}
 	implicit := sets.New[configv1.ClusterVersionCapability]()
 	for _, m := range after {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/inclusion"
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
@@ -81,6 +82,7 @@ func TestNewCapabilitiesOfAppliedManifestsAreEnabled(t *testing.T) {
 		{"enables an object's new capabilities", included(), included(capability, "Ingress+Build"), caps{"Build", "Ingress"}},
 		{"ignores an object's earlier capabilities", included(capability, "Console"), included(capability, "Console+Ingress"), caps{"Ingress"}},
 		{"enables unknown names", included(), included(capability, "Tomorrow"), caps{"Tomorrow"}},
+		{"ignores an object that the old release deletes", included(api.DeleteAnnotation, "true"), included(capability, "Ingress"), caps{}},
 		{"ignores an object that stays included", included(), included(capability, "Console"), caps{}},
 		{"ignores an object that no longer has a capability", included(capability, "Console"), included(), caps{}},
 	} {

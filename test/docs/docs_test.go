@@ -50,11 +50,11 @@ func TestKnownTroublesNamesTests(t *testing.T) {
 func TestWalkPageNamesFunctions(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs/dev/walk.md"))
 	require.NoError(t, err)
-	rooms := map[string]bool{}
+	packages := map[string]bool{}
 	for _, row := range regexp.MustCompile("(?m)^\\| \\d\\. [^|]*\\| `([a-z/]+)\\.([A-Za-z.]+)` ").FindAllStringSubmatch(string(page), -1) {
-		rooms[row[1]] = true
+		packages[row[1]] = true
 	}
-	assert.Len(t, rooms, 9)
+	assert.Len(t, packages, 9)
 	for _, name := range regexp.MustCompile("`(pkg/[a-z/]+)(?:\\.([A-Za-z.]+))?`").FindAllStringSubmatch(string(page), -1) {
 		functions := exported(t, name[1])
 		assert.NotEmpty(t, functions, name[1])

@@ -18,52 +18,25 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// threats are texts that must occur in the first column of docs/security.md.
-var threats = []string{
-	// Retrieval.
-	"tag is moved", "tampered with", "mirror serves other content", "credentials leak", "plain HTTP, a redirect", "tokens expire",
-	"endless responses", "slow and silent", "broken responses", "429", "decompression bombs", "million files", "`..`, absolute paths",
-	"links, devices", "PAX", "schema version 1", "foreign and encrypted layers",
-	// Verification.
-	"none by a trusted signer", "policy with less authority", "wrong key", "expired key", "revoked key", "weak algorithms",
-	"signature of another digest", "platform's image in place of the index", "wrong identity or issuer", "untrusted log",
-	"tampered inclusion proof", "threshold", "older release, properly signed", "stores that lie", "messages that bomb", "force",
-	// Payload.
-	"alias bombs", "deep nesting", "huge documents", "duplicate keys", "NUL bytes", "byte order mark", "not UTF-8", "1.5 MB",
-	// Cluster.
-	"ClusterVersion is deleted", "extends its own permissions", "operator's endpoint", "ClusterVersion contains invalid values", "overrides",
-	"operator's field manager name", "forges its managedFields", "replaces the history of ClusterVersion", "makes every save fail",
-	// Other threats.
-	"mistakes in a release", "cannot be rebuilt", "our signatures", "mirrored, or extracted", "interrupted", "content changes on the way",
-	"poisoned", "half-written", "libraries of the host", "modules change",
-}
-
 // evidence matches a test on the page: folder, function, and the name of one of its cases.
 var evidence = regexp.MustCompile("`((?:pkg|internal|test|cmd)/[a-z0-9/]+)\\.((?:Test|Fuzz)[A-Za-z0-9_]*)(?:/([^`]+))?`")
 
-// TestSecurityNamesTests checks that every table row names a test, and that every named test and case exists.
-func TestSecurityNamesTests(t *testing.T) {
+// TestSecurityNamesCases checks that every named case of a test exists. hack/threats, which writes the names, checks the tests.
+func TestSecurityNamesCases(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(root, "docs/security.md"))
+	require.NoError(t, err)
 	declared := functions(t)
-	var first []string
-	for _, row := range rows(t) {
-		first = append(first, row[0])
-		found := evidence.FindAllStringSubmatch(row[len(row)-1], -1)
-		assert.NotEmpty(t, found, "no test for: %s", row[0])
-		assert.Len(t, found, strings.Count(row[len(row)-1], "`")/2, "only tests of packages belong here: %s", row[len(row)-1])
-		for _, named := range found {
-			folder, name, of := named[1], named[2], named[3]
-			_, ok := declared[folder+"."+name]
-			if !assert.True(t, ok, "%s has no %s", folder, name) || of == "" {
-				continue
-			}
-			texts := reached(declared, folder, name, map[string]bool{})
-			assert.True(t, slices.Contains(texts, of) || slices.Contains(texts, strings.TrimPrefix(of, "it ")), "%s.%s has no case %q", folder, name, of)
+	cases := 0
+	for _, named := range evidence.FindAllStringSubmatch(string(page), -1) {
+		folder, name, of := named[1], named[2], named[3]
+		if of == "" {
+			continue
 		}
+		cases++
+		texts := reached(declared, folder, name, map[string]bool{})
+		assert.True(t, slices.Contains(texts, of) || slices.Contains(texts, strings.TrimPrefix(of, "it ")), "%s.%s has no case %q", folder, name, of)
 	}
-	for _, threat := range threats {
-		assert.True(t, slices.ContainsFunc(first, func(cell string) bool { return strings.Contains(cell, threat) }), "no row for: %s", threat)
-	}
-	assert.Len(t, slices.Compact(slices.Sorted(slices.Values(first))), len(first), "a row occurs twice")
+	assert.Greater(t, cases, 50)
 }
 
 // TestEveryParserIsFuzzed checks that the page and hack/fuzz.sh list every fuzz target of the shipped source, and that each target has seed
@@ -118,56 +91,21 @@ func TestOperatorIsStatic(t *testing.T) {
 	assert.Empty(t, strings.TrimSpace(string(out)))
 }
 
-// TestModulesArePinned checks that modules are downloaded under their own names, with the reviewed checksums.
+// TestModulesArePinned checks that modules are downloaded under their own names, and that `make verify` compares their checksums.
 //
 //threat:modules-change
 func TestModulesArePinned(t *testing.T) {
-	var mod struct {
-		Require []struct{ Path, Version string }
-		Replace []any
-	}
+	var mod struct{ Replace []any }
 	edit := exec.CommandContext(t.Context(), "go", "mod", "edit", "-json")
 	edit.Dir = root
 	out, err := edit.Output()
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(out, &mod))
 	assert.Empty(t, mod.Replace)
-	sums, err := os.ReadFile(filepath.Join(root, "go.sum"))
-	require.NoError(t, err)
-	require.NotEmpty(t, mod.Require)
-	for _, m := range mod.Require {
-		assert.Contains(t, string(sums), m.Path+" "+m.Version+"/go.mod h1:")
-	}
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
 	require.NoError(t, err)
 	assert.Regexp(t, `(?m)^verify:.* verify-modules`, string(makefile))
 	assert.Contains(t, string(makefile), "go mod verify")
-}
-
-// rows returns the rows of the page's tables without their headings.
-func rows(t *testing.T) [][]string {
-	t.Helper()
-	page, err := os.ReadFile(filepath.Join(root, "docs/security.md"))
-	require.NoError(t, err)
-	var all [][]string
-	head := true
-	for line := range strings.Lines(string(page)) {
-		line = strings.TrimSpace(line)
-		switch {
-		case !strings.HasPrefix(line, "|"):
-			head = true
-		case strings.HasPrefix(line, "|---"):
-			head = false
-		case !head:
-			cells := strings.Split(strings.Trim(line, "|"), "|")
-			for i := range cells {
-				cells[i] = strings.TrimSpace(cells[i])
-			}
-			all = append(all, cells)
-		}
-	}
-	require.NotEmpty(t, all)
-	return all
 }
 
 // function is a test or a test helper, as parsed from its source.

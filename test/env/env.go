@@ -15,8 +15,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 // Options are the options of a control plane. The zero value works.
@@ -89,6 +91,7 @@ func (e *Env) start(o Options, bin string) error {
 	if err := e.configure(o, bin); err != nil {
 		return err
 	}
+	ctrllog.SetLogger(logr.Discard()) // otherwise controller-runtime prints a stack trace if the server starts slowly
 	config, err := e.testEnv.Start()
 	if err != nil {
 		return err

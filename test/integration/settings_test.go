@@ -2,6 +2,7 @@ package integration_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -20,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/engine/preview"
 	"github.com/cluster-version/cvo/test/env"
 )
 
@@ -146,7 +148,29 @@ func TestSettingsSelectManifestsWhileTheOperatorRuns(t *testing.T) {
 	assert.True(t, cv.Status.History[0].Verified)
 	assert.Empty(t, l.registry.Requests(), "no image is fetched or verified again")
 
+	l.testPreviewsUseTheTargetsGates(t)
 	l.testStatusOverwritten(t)
+}
+
+// testPreviewsUseTheTargetsGates previews a release whose feature gates are known and differ from those of the running release.
+func (l *testPlatform) testPreviewsUseTheTargetsGates(t *testing.T) {
+	t.Helper()
+	next := l.release("4.2.1", l.signer)
+	for _, gates := range [][]configv1.FeatureGateName{nil, {"Tomorrow"}} {
+		l.enable("4.2.1", gates...)
+		out, err := l.run("upgrade", "diff", next.ByDigest(), "--trust", l.trust, "-o", "json")
+		require.NoError(t, err)
+		var diff preview.Report
+		require.NoError(t, json.Unmarshal([]byte(out), &diff))
+		assert.Equal(t, len(gates) == 0, slices.ContainsFunc(diff.Excluded, func(e preview.Exclusion) bool { return e.ID.Name == "gated" }), "%v", diff.Excluded)
+
+		dir := filepath.Join(t.TempDir(), "out")
+		_, err = l.run("release", "extract", next.ByDigest(), "--included", "--to", dir)
+		require.NoError(t, err)
+		files, err := filepath.Glob(filepath.Join(dir, "*gated*"))
+		require.NoError(t, err)
+		assert.Len(t, files, len(gates))
+	}
 }
 
 // testStatusOverwritten lets another client write status and spec as fast as possible. Our status keeps returning, with at most one write

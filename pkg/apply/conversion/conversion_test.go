@@ -50,3 +50,18 @@ func TestDefinitionIsReadOncePerInterval(t *testing.T) {
 	require.NoError(t, err)
 	assert.EqualValues(t, 2, reads.Load())
 }
+
+// TestForbiddenDefinitionCountsAsOneThatConverts has an operator that may not list definitions: the object is applied as it is.
+func TestForbiddenDefinitionCountsAsOneThatConverts(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`)
+	}))
+	defer server.Close()
+	client, err := request.Connect(&rest.Config{Host: server.URL}, server.Client())
+	require.NoError(t, err)
+	renames, err := conversion.NewCache(clocktesting.NewFakePassiveClock(time.Now())).OnlyRenames(t.Context(), client, schema.GroupResource{Group: "example.com", Resource: "widgets"})
+	require.NoError(t, err)
+	assert.False(t, renames)
+}

@@ -1,5 +1,5 @@
 // Package failure describes why the API server did not apply an object: the class of the error, the rejected fields and the remedy. It
-// takes errors of requests and sends nothing.
+// takes errors of requests and sends nothing. docs/adr/0022-texts-of-the-server.md lists the texts of errors that decide.
 package failure
 
 import (

@@ -24,7 +24,7 @@ import (
 // ClusterFilter returns the filter that selects the release's manifests for a cluster with a configuration. Its feature gates are the gates
 // in the release's FeatureGate manifests for the profile and feature set, changed by Gates.
 func ClusterFilter(ctx context.Context, r *inspect.Release, c *installconfig.Config, profile string) (inclusion.Filter, error) {
-	filter, err := WithVersion(ctx, r, inclusion.Filter{Profile: profile, FeatureSet: c.FeatureSet})
+	filter, err := OfVersion(ctx, r, func(string) inclusion.Filter { return inclusion.Filter{Profile: profile, FeatureSet: c.FeatureSet} })
 	if err != nil {
 		return filter, err
 	}
@@ -42,8 +42,8 @@ func ClusterFilter(ctx context.Context, r *inspect.Release, c *installconfig.Con
 	return filter, nil
 }
 
-// WithVersion returns the filter with the release's major version.
-func WithVersion(ctx context.Context, r *inspect.Release, filter inclusion.Filter) (inclusion.Filter, error) {
+// OfVersion returns the filter for the release's version, with its major version.
+func OfVersion(ctx context.Context, r *inspect.Release, of func(version string) inclusion.Filter) (filter inclusion.Filter, err error) {
 	files, err := r.Files(ctx) // not only the metadata: callers need the manifests too, and an image is read once
 	if err != nil {
 		return filter, err
@@ -53,6 +53,7 @@ func WithVersion(ctx context.Context, r *inspect.Release, filter inclusion.Filte
 		return filter, fmt.Errorf("reading %s: %w", r.Image.Pullspec, err)
 	}
 	version, err := semver.Parse(metadata.Version)
+	filter = of(metadata.Version)
 	filter.MajorVersion = new(version.Major)
 	return filter, err
 }

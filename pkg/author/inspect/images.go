@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -119,13 +120,23 @@ func (i *Info) ReadImages(ctx context.Context, images *image.Reader, done func(c
 	return err
 }
 
-// VerifyImages verifies the manifests and configurations of all component images, for every platform of an index. It skips attestations,
-// which no cluster pulls. Its parameters and errors are those of ReadImages.
+// VerifyImages verifies the manifests and configurations of the release image and of all component images, for every platform of an index. It
+// skips attestations, which no cluster pulls. Its parameters and errors are those of ReadImages.
 func (i *Info) VerifyImages(ctx context.Context, images *image.Reader, done func(component string)) error {
-	return i.eachImage(ctx, images, done, func(_ string, repository *repository.Repository, img release.Image) error {
+	verify := func(_ string, repository *repository.Repository, img release.Image) error {
 		v := &platformVerifier{Repository: repository, outcomes: map[release.Digest]outcome{}}
 		return v.verify(ctx, img.Digest, 0)
-	})
+	}
+	components := i.eachImage(ctx, images, done, verify)
+	img := release.Image{Pullspec: i.Image, Digest: cmp.Or(i.ListDigest, i.Digest)}
+	own, err := images.Repositories().Of(img)
+	if err == nil {
+		err = verify("", own, img)
+	}
+	if err != nil && ctx.Err() == nil {
+		err = fmt.Errorf("the release image: %w", err)
+	}
+	return errors.Join(err, components)
 }
 
 // maxDocuments is the maximum number of documents of one image.

@@ -17,7 +17,6 @@ import (
 
 	"github.com/cluster-version/cvo/internal/inputfile"
 	"github.com/cluster-version/cvo/internal/printable"
-	"github.com/cluster-version/cvo/internal/terminal"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/cli/cluster"
 	"github.com/cluster-version/cvo/pkg/cli/command"
@@ -415,7 +414,7 @@ func (o *options) runRender(ctx context.Context, streams command.Streams, reques
 // inform prints a progress line, unless --quiet is set.
 func (o *options) inform(streams command.Streams, format string, args ...any) {
 	if !o.quiet {
-		streams.Infof("%s", fmt.Sprintf(format, args...))
+		streams.Infof(format, args...)
 	}
 }
 
@@ -448,7 +447,7 @@ func (o *options) follow(ctx context.Context, streams command.Streams, cfg *rest
 	}
 	reported := map[string]bool{}
 	last, err := install.Await(ctx, cfg, o.namespace, func(s install.State) {
-		o.inform(streams, "%s", terminal.OneLine(s.Message))
+		o.inform(streams, "%s", s.Message)
 		for _, trouble := range s.Troubles {
 			if !reported[trouble] {
 				reported[trouble] = true
@@ -467,7 +466,7 @@ func (o *options) follow(ctx context.Context, streams command.Streams, cfg *rest
 	source := &leader.Connection{Clock: clock.RealClock{}, Config: cfg, Namespace: o.namespace, Name: o.Name}
 	defer source.Close()
 	follower := &follow.Follower{Clock: clock.RealClock{}, Patience: accept.RecheckWithin, Config: cfg, Name: o.Name, Progress: source.Progress, Print: func(line string) {
-		o.inform(streams, "%s", terminal.OneLine(line))
+		o.inform(streams, "%s", line)
 	}}
 	verdict, err := follower.Wait(ctx, follow.Goal{Completed: true})
 	report.Message, report.Troubles = verdict.Message, nil

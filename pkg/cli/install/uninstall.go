@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -177,7 +176,7 @@ func (o *uninstallOptions) uninstall(ctx context.Context, streams command.Stream
 	results, err := uninstall.Run(ctx, clock.RealClock{}, cfg, o.removal,
 		func(r target.Result) {
 			if o.output == "" {
-				printResult(streams.Out, r, o.removal.DryRun)
+				fmt.Fprintln(streams.Out, terminal.OneLine(resultText(r, o.removal.DryRun)))
 			}
 		},
 		logLine)
@@ -222,8 +221,7 @@ func (o *uninstallOptions) explain(ctx context.Context, streams command.Streams,
 	}
 	for _, r := range results {
 		if r.Outcome == target.Deleted && r.Message != "" {
-			fmt.Fprint(streams.Err, "warning: ")
-			printResult(streams.Err, r, true)
+			streams.Warnf("%s", resultText(r, true))
 		}
 	}
 	return nil
@@ -250,8 +248,8 @@ func (o *uninstallOptions) warnOfNodes(ctx context.Context, streams command.Stre
 	if len(names) == 0 {
 		return
 	}
-	fmt.Fprintln(streams.Err, terminal.OneLine(fmt.Sprintf("warning: uninstalling leaves changes and files of the node stage on %s (%s): "+
-		"run 'cvo nodes release --all' first", printable.Count(len(names), "node"), printable.List(names, mostNodes))))
+	streams.Warnf("uninstalling leaves changes and files of the node stage on %s (%s): run 'cvo nodes release --all' first",
+		printable.Count(len(names), "node"), printable.List(names, mostNodes))
 }
 
 // mostNodes is the maximum number of nodes that a warning names.
@@ -310,15 +308,15 @@ func again(flags *pflag.FlagSet) string {
 	return strings.Join(words, " ")
 }
 
-// printResult prints the result for one object, or the planned result in a dry run.
-func printResult(out io.Writer, r target.Result, isDryRun bool) {
+// resultText describes the result for one object, or the planned result in a dry run.
+func resultText(r target.Result, isDryRun bool) string {
 	outcome := string(r.Outcome)
 	if isDryRun && r.Outcome == target.Deleted {
 		outcome = "would be deleted"
 	}
-	line := r.String() + " " + outcome
+	text := r.String() + " " + outcome
 	if r.Message != "" {
-		line += ": " + r.Message
+		text += ": " + r.Message
 	}
-	fmt.Fprintln(out, terminal.OneLine(line))
+	return text
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/url"
 	"time"
@@ -19,8 +18,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
-	"github.com/cluster-version/cvo/internal/terminal"
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/engine/report"
 	"github.com/cluster-version/cvo/pkg/kube/leader"
 	"github.com/cluster-version/cvo/pkg/kube/serve"
@@ -197,19 +196,19 @@ func notRunning(last leader.Record) error {
 
 // WarnVacant prints a warning if no operator leads any more, except during a handover. It prints nothing if the Lease does not exist or
 // cannot be read.
-func WarnVacant(ctx context.Context, w io.Writer, cfg *rest.Config, namespace, name string) {
+func WarnVacant(ctx context.Context, streams command.Streams, cfg *rest.Config, namespace, name string) {
 	last, err := leader.Find(ctx, cfg, namespace, name)
 	if err != nil {
 		return
 	}
-	Warn(w, insight.VacancyInsights(last))
+	Warn(streams, insight.VacancyInsights(last))
 }
 
 // Warn prints insights as warnings.
-func Warn(w io.Writer, insights []insight.Insight) {
+func Warn(streams command.Streams, insights []insight.Insight) {
 	for _, found := range insights {
 		if found.Level > insight.Info {
-			fmt.Fprintf(w, "warning: %s: %s See %s\n", terminal.OneLine(found.Summary), found.Description, found.Reference)
+			streams.Warnf("%s: %s See %s", found.Summary, found.Description, found.Reference)
 		}
 	}
 }

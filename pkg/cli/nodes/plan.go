@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
-	"github.com/cluster-version/cvo/internal/terminal"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/cli/printing"
@@ -78,7 +76,7 @@ func (o *planOptions) run(ctx context.Context, streams command.Streams) error {
 	if err != nil {
 		return err
 	}
-	plan, err := o.plan(ctx, added, streams.Err)
+	plan, err := o.plan(ctx, added, streams)
 	if _, invalid := errors.AsType[*config.Error](err); invalid {
 		return &command.RefusedError{Err: err}
 	}
@@ -102,8 +100,8 @@ func (o *planOptions) run(ctx context.Context, streams command.Streams) error {
 	return nil
 }
 
-// plan reads the cluster and makes the plan. It reads pods only if the plan depends on them: there are many. w gets warnings.
-func (o *planOptions) plan(ctx context.Context, added []*mcfgv1.MachineConfig, w io.Writer) (*nodes.Plan, error) {
+// plan reads the cluster and makes the plan. It reads pods only if the plan depends on them: there are many.
+func (o *planOptions) plan(ctx context.Context, added []*mcfgv1.MachineConfig, streams command.Streams) (*nodes.Plan, error) {
 	c, err := o.open("cvo-nodes-plan")
 	if err != nil {
 		return nil, err
@@ -129,17 +127,17 @@ func (o *planOptions) plan(ctx context.Context, added []*mcfgv1.MachineConfig, w
 		return nil, err
 	}
 	if draft.NeedsLeader() {
-		workload.Leader = o.leader(ctx, w)
+		workload.Leader = o.leader(ctx, streams)
 	}
 	return draft.Plan(workload), nil
 }
 
 // leader returns the pod of the leading controller, whose node is the last one of the control plane. If it cannot be found, for example without
-// permission, the name is empty and w gets a warning.
-func (o *planOptions) leader(ctx context.Context, w io.Writer) types.NamespacedName {
+// permission, the name is empty, and a warning is printed.
+func (o *planOptions) leader(ctx context.Context, streams command.Streams) types.NamespacedName {
 	record, err := o.findLeader(ctx)
 	if err != nil {
-		fmt.Fprintf(w, "warning: the leading controller is unknown, so its node may not be planned last: %s\n", terminal.OneLine(err.Error()))
+		streams.Warnf("the leading controller is unknown, so its node may not be planned last: %v", err)
 		return types.NamespacedName{}
 	}
 	return types.NamespacedName{Namespace: api.MachineConfigNamespace, Name: record.Host}

@@ -13,6 +13,8 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/cluster-version/cvo/pkg/cli/command"
 )
 
 func TestPlanWarnsIfTheLeaderIsUnknown(t *testing.T) {
@@ -47,7 +49,7 @@ func TestPlanWarnsIfTheLeaderIsUnknown(t *testing.T) {
 			require.NoError(t, set.Parse([]string{"--kubeconfig", kubeconfig}))
 			var errs bytes.Buffer
 
-			got := o.leader(t.Context(), &errs)
+			got := o.leader(t.Context(), command.Streams{Err: &errs})
 
 			assert.Equal(t, tt.pod, got.Name)
 			if tt.want == "" {

@@ -140,12 +140,12 @@ func CompleteReleases(cmd *cobra.Command, f *cluster.VersionFlags) ([]string, co
 
 // Selection describes which manifests of a release a cluster gets.
 type Selection struct {
-	// Filter comes from the settings of the cluster and its operator.
-	Filter inclusion.Filter
 	// Platform is the name of the cluster's platform; empty if unknown.
 	Platform string
-	// Running is the image of the release that the cluster runs or is updating to.
-	Running string
+	// filter returns the filter for a release of a version. It comes from the settings of the cluster and its operator.
+	filter func(version string) inclusion.Filter
+	// running is the release that the cluster runs or is updating to.
+	running configv1.Release
 }
 
 // ClusterSelection returns the selection of the cluster.
@@ -158,8 +158,8 @@ func ClusterSelection(ctx context.Context, f *cluster.VersionFlags) (Selection, 
 	if err != nil {
 		return Selection{}, err
 	}
-	s := Selection{Running: cv.Status.Desired.Image}
-	if s.Filter, err = sources.ClusterFilter(ctx, reader, cv, own); err != nil {
+	s := Selection{running: cv.Status.Desired}
+	if s.filter, err = sources.ClusterFilter(ctx, reader, cv, own); err != nil {
 		return s, err
 	}
 	infrastructure := &configv1.Infrastructure{}
@@ -176,19 +176,18 @@ func ClusterSelection(ctx context.Context, f *cluster.VersionFlags) (Selection, 
 // ForUpdate returns the filter for an update of the cluster to a release, and a text about the capabilities that the update enables. The
 // text is empty if there are none.
 func (s Selection) ForUpdate(ctx context.Context, r *inspect.Release, images *image.Reader) (filter inclusion.Filter, enables string, err error) {
-	if s.Filter, err = extract.WithVersion(ctx, r, s.Filter); err != nil {
-		return s.Filter, "", err
+	if filter, err = extract.OfVersion(ctx, r, s.filter); err != nil {
+		return filter, "", err
 	}
 	files, err := r.Files(ctx)
 	if err != nil {
-		return s.Filter, "", err
+		return filter, "", err
 	}
-	load := payload.Options{Filter: s.Filter}
-	update, enables, err := LoadUpdate(ctx, files, r.Image.Pullspec, load, func() (*payload.Payload, error) {
-		if r.Image.Digest != "" && r.Image.Digest == release.Pullspec(s.Running).Digest() {
+	update, enables, err := LoadUpdate(ctx, files, r.Image.Pullspec, payload.Options{Filter: filter}, func() (*payload.Payload, error) {
+		if r.Image.Digest != "" && r.Image.Digest == release.Pullspec(s.running.Image).Digest() {
 			return &payload.Payload{}, nil // an update to the running release enables nothing
 		}
-		return LoadRunning(ctx, images, s.Running, load)
+		return LoadRunning(ctx, images, s.running.Image, payload.Options{Filter: s.filter(s.running.Version)})
 	})
 	return update.Filter, enables, err
 }

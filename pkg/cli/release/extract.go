@@ -248,7 +248,7 @@ func (o *extractOptions) clusterFilter(ctx context.Context, streams command.Stre
 	if o.installConfig == "" {
 		cluster, err := reading.ClusterSelection(ctx, &o.read.Versions)
 		if err != nil {
-			return cluster.Filter, "", fmt.Errorf("--included needs the settings of a cluster: %w (or describe it with --install-config)", err)
+			return inclusion.Filter{}, "", fmt.Errorf("--included needs the settings of a cluster: %w (or describe it with --install-config)", err)
 		}
 		filter, enables, err := cluster.ForUpdate(ctx, r, images)
 		if enables != "" {

@@ -39,9 +39,9 @@ func (o *options) overview(ctx context.Context, streams command.Streams) error {
 	if err != nil {
 		return err
 	}
-	leader.Warn(streams.Err, insight.DeletionInsights(cv, cluster.OperatorDeployment().Namespace))
+	leader.Warn(streams, insight.DeletionInsights(cv, cluster.OperatorDeployment().Namespace))
 	if cfg, err := o.cluster.Config(); err == nil {
-		leader.WarnVacant(ctx, streams.Err, cfg, cluster.OperatorDeployment().Namespace, o.cluster.Name)
+		leader.WarnVacant(ctx, streams, cfg, cluster.OperatorDeployment().Namespace, o.cluster.Name)
 	}
 	if !o.exitCode {
 		return nil

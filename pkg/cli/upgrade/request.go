@@ -84,7 +84,7 @@ func (f *requestFlags) warnVacant(ctx context.Context, streams command.Streams) 
 		return
 	}
 	if cfg, err := f.cluster.Config(); err == nil {
-		leader.WarnVacant(ctx, streams.Err, cfg, cluster.OperatorDeployment().Namespace, f.cluster.Name)
+		leader.WarnVacant(ctx, streams, cfg, cluster.OperatorDeployment().Namespace, f.cluster.Name)
 	}
 }
 

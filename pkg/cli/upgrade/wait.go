@@ -108,7 +108,7 @@ func (o *waitOptions) run(ctx context.Context, streams command.Streams) error {
 	if _, err := o.ReadClusterVersion(ctx, c); err != nil {
 		return o.finish(ctx, streams, follow.Verdict{State: follow.Waiting, Message: "the ClusterVersion could not be read"}, err)
 	}
-	leader.WarnVacant(ctx, streams.Err, cfg, o.namespace, o.Name)
+	leader.WarnVacant(ctx, streams, cfg, o.namespace, o.Name)
 	source := &leader.Connection{Clock: clock.RealClock{}, Config: cfg, Namespace: o.namespace, Name: o.Name}
 	defer source.Close()
 	follower := &follow.Follower{Clock: clock.RealClock{}, Patience: accept.RecheckWithin, Config: cfg, Name: o.Name, Progress: source.Progress, Print: func(line string) {

@@ -112,7 +112,7 @@ func (f *Flight) Run(ctx context.Context) (again bool) {
 
 func (f *Flight) lookup(ctx context.Context, images []release.Image) ([]error, error) {
 	if f.Lookup == nil {
-		return nil, errors.New("all, because this operator does not contact registries")
+		return nil, errors.New("images by digest, because this operator does not contact registries")
 	}
 	return f.Lookup(ctx, f.Input.ClusterVersion, images)
 }

@@ -81,7 +81,10 @@ func Run(ctx context.Context, cfg *rest.Config, p *payload.Payload, options Opti
 	if err := r.all(ctx); err != nil {
 		return nil, err
 	}
-	return r.report(), nil
+	out := r.report()
+	out.Orphans = r.orphans(ctx)
+	out.Totals.Orphans = len(out.Orphans)
+	return out, ctx.Err()
 }
 
 // running returns the manifests of the running release, by object.
@@ -451,8 +454,7 @@ func (r *run) report() *Report {
 	for _, e := range r.payload.Excluded {
 		out.Excluded = append(out.Excluded, Exclusion{e.Manifest.ID(), e.Reason})
 	}
-	out.Orphans = r.orphans()
-	out.Totals.Excluded, out.Totals.Orphans = len(r.payload.Excluded), len(out.Orphans)
+	out.Totals.Excluded = len(r.payload.Excluded)
 	return out
 }
 
@@ -460,8 +462,9 @@ func (o Object) isNotable() bool {
 	return o.Verdict != Nothing || len(o.Dropped)+len(o.Later)+len(o.TakenOver) > 0
 }
 
-// orphans returns the recorded objects without any manifest in the release, included or excluded.
-func (r *run) orphans() []Orphan {
+// orphans returns the recorded objects without any manifest in the release, included or excluded. If they would be pruned, it reads them: that
+// decides which stay, and another client may have deleted some.
+func (r *run) orphans(ctx context.Context) []Orphan {
 	named := map[manifest.ID]bool{}
 	for _, m := range r.payload.Manifests {
 		named[m.ID()] = true
@@ -473,11 +476,15 @@ func (r *run) orphans() []Orphan {
 	for _, record := range inventory.Plan(r.options.Inventory, named, r.payload.Release.Version).Orphans() {
 		orphan := Orphan{ID: record.ID, Release: record.Release}
 		if r.options.Prune || r.payload.Release.Prune {
-			reason, protected := inventory.Protected(record.ID)
-			if orphan.Stays = reason; record.ID.Kind == "CustomResourceDefinition" {
-				orphan.Stays = "as long as objects of its kind exist" // the deletion checks for them
+			gvk := schema.GroupVersionKind{Group: record.ID.Group, Version: record.Version, Kind: record.ID.Kind}
+			change, err := r.applier.PredictPrune(ctx, gvk, record.ID.Namespace, record.ID.Name, record.UID)
+			switch {
+			case err != nil:
+				orphan.Stays = "unless it can be read: " + err.Error()
+			case change.Action == apply.Deleted:
+				continue
 			}
-			orphan.Pruned = !protected
+			orphan.Pruned, orphan.Stays = change.Action == apply.Deleting, change.Message
 		}
 		out = append(out, orphan)
 	}

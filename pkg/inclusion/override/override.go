@@ -3,7 +3,6 @@
 package override
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -53,7 +52,7 @@ func describe(o configv1.ComponentOverride, n manifest.ID) string {
 }
 
 // maxTypos is the largest distance of a similar object, and the largest distance that one field adds. So one field may be entirely different,
-// but not the name.
+// but not the name: at least half of its characters are right.
 const maxTypos = 4
 
 // nearestObject returns the object with the fewest differences to an override; zero if none is similar. Older documents of OpenShift write
@@ -61,7 +60,7 @@ const maxTypos = 4
 func nearestObject(manifests []*manifest.Manifest, o configv1.ComponentOverride) manifest.ID {
 	group, _, _ := strings.Cut(o.Group, "/")
 	differences := func(id manifest.ID) int {
-		if typos(o.Name, id.Name) == maxTypos {
+		if n := typos(o.Name, id.Name); n == maxTypos || 2*n > len(o.Name) {
 			return maxTypos + 1
 		}
 		total := typos(strings.ToLower(o.Kind), strings.ToLower(id.Kind)) + typos(o.Name, id.Name)
@@ -76,7 +75,8 @@ func nearestObject(manifests []*manifest.Manifest, o configv1.ComponentOverride)
 	var nearest manifest.ID
 	least := maxTypos + 1
 	for _, m := range manifests {
-		if n := differences(m.ID()); n < least || n == least && cmp.Compare(m.ID().String(), nearest.String()) < 0 && n <= maxTypos {
+		n := differences(m.ID())
+		if n < least || n == least && n <= maxTypos && m.ID().String() < nearest.String() {
 			nearest, least = m.ID(), n
 		}
 	}

@@ -55,6 +55,11 @@ metadata: {name: dns}
 			`group "", kind "ConfigMap", namespace "default", name "dns-settings" (did you mean namespace "openshift-dns"?)`,
 		},
 		{
+			"corrects no short name that is entirely different",
+			configv1.ComponentOverride{Group: "rbac.authorization.k8s.io", Kind: "ClusterRole", Name: "etc", Unmanaged: true},
+			`group "rbac.authorization.k8s.io", kind "ClusterRole", namespace "", name "etc"`,
+		},
+		{
 			"knows no similar object",
 			configv1.ComponentOverride{Group: "batch", Kind: "Job", Namespace: "default", Name: "backup", Unmanaged: true},
 			`group "batch", kind "Job", namespace "default", name "backup"`,

@@ -95,12 +95,13 @@ func (s *Settings) store(u *unstructured.Unstructured) bool {
 	return true
 }
 
-// ClusterFilter returns the filter that an operator with the given options would use for the manifests of a cluster. It reads FeatureGate
-// cluster.
-func ClusterFilter(ctx context.Context, reader client.Reader, cv *configv1.ClusterVersion, own accept.Settings) (inclusion.Filter, error) {
+// ClusterFilter returns a function that takes the version of a release and returns the filter that an operator with the given options would use
+// for its manifests, because each version has its own feature gates. ClusterFilter reads FeatureGate cluster.
+func ClusterFilter(ctx context.Context, reader client.Reader, cv *configv1.ClusterVersion, own accept.Settings) (func(version string) inclusion.Filter, error) {
 	gates, err := clusterconfig.Get(ctx, reader, &configv1.FeatureGate{})
 	if err != nil {
-		return inclusion.Filter{}, err
+		return nil, err
 	}
-	return own.With(gates).Filter(cv, cv.Status.Desired.Version), nil
+	settings := own.With(gates)
+	return func(version string) inclusion.Filter { return settings.Filter(cv, version) }, nil
 }

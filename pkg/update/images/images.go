@@ -47,7 +47,8 @@ func Find(ctx context.Context, manifests, running []*manifest.Manifest, lookup f
 	defer cancel()
 	results, err := lookup(ctx, images)
 	if err != nil {
-		return Found{Unknown: []preview.Image{{Message: err.Error()}}}
+		out.Unknown = append(out.Unknown, preview.Image{Message: err.Error()})
+		return out
 	}
 	for i, err := range results {
 		image := preview.Image{Image: images[i].Pullspec, Components: components[release.Pullspec(images[i].Pullspec)]}

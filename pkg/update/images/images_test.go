@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/cluster-version/cvo/pkg/api"
@@ -31,6 +32,13 @@ func TestImagesByTagAreNamed(t *testing.T) {
 	}
 	got := images.Find(t.Context(), using("example.com/dns:1", "example.com/dns:2"), using("example.com/dns:1"), nil)
 	assert.Equal(t, images.Found{Unknown: []preview.Image{{Image: "example.com/dns:2", Components: []string{"dns"}, Message: "only images by digest are looked up"}}}, got)
+
+	byDigest := "example.com/dns@sha256:" + strings.Repeat("1", 64)
+	got = images.Find(t.Context(), using("example.com/dns:2", byDigest), nil, func(context.Context, []release.Image) ([]error, error) {
+		return nil, errors.New("forbidden")
+	})
+	require.Len(t, got.Unknown, 2, "an image by tag stays, although the others are not looked up")
+	assert.Equal(t, "example.com/dns:2", got.Unknown[0].Image)
 }
 
 func TestImagesThatTheRunningReleaseLacksAreLookedUp(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/internal/terminal"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/cli/printing"
@@ -136,7 +137,7 @@ func (m *mirroring) writeReleaseNote() error {
 // printLine prints a line of the result, unless --output prints the result as one document.
 func (m *mirroring) printLine(format string, args ...any) {
 	if m.output == "" {
-		fmt.Fprintf(m.streams.Out, format+"\n", args...)
+		fmt.Fprintln(m.streams.Out, printable.Lines(fmt.Sprintf(format, args...)))
 	}
 }
 

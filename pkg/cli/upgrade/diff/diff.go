@@ -236,7 +236,7 @@ func (o *options) read(ctx context.Context, streams command.Streams, cfg *rest.C
 	if err != nil {
 		return nil, err
 	}
-	load := payload.Options{Filter: filter}
+	load := payload.Options{Filter: filter(c.version.Status.Desired.Version)} // of the running release
 	if load.BringYourOwnNetwork, err = o.network(ctx, reader); err != nil {
 		return nil, err
 	}
@@ -244,7 +244,11 @@ func (o *options) read(ctx context.Context, streams command.Streams, cfg *rest.C
 	if err != nil {
 		return nil, err
 	}
-	update, enables, err := reading.LoadUpdate(ctx, files, image, load, func() (*payload.Payload, error) { return o.running(ctx, c, load) })
+	next := load
+	if metadata, err := payload.ReadMetadata(files); err == nil { // otherwise LoadUpdate reports the error
+		next.Filter = filter(metadata.Version)
+	}
+	update, enables, err := reading.LoadUpdate(ctx, files, image, next, func() (*payload.Payload, error) { return o.running(ctx, c, load) })
 	if err != nil {
 		return nil, err
 	}

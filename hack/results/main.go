@@ -1,0 +1,243 @@
+// Command results reads what `go test -json` has written, one file for each run, and says what happened:
+//
+//	results ran [-skipped] FILE...   fails if no test ran, or if a package passed although a test failed or did not run
+//	results failed FILE...           lists the tests and packages that failed or did not end
+//	results slowest FILE...          lists the slowest packages and tests
+//
+// A file that does not exist counts as an empty one, because a run may have failed before its first test.
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+const (
+	module = "github.com/cluster-version/cvo/"
+	// most is the number of slow packages and tests that are listed, and least their duration in seconds.
+	most, least = 5, 1.0
+)
+
+func main() {
+	flag.Usage = func() {
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: results ran [-skipped] FILE... | results failed FILE... | results slowest FILE...")
+	}
+	flag.Parse()
+	files, skipped := flag.Args(), false
+	if len(files) > 1 && files[1] == "-skipped" {
+		files, skipped = slices.Delete(files, 1, 2), true
+	}
+	if len(files) == 0 || !slices.Contains([]string{"ran", "failed", "slowest"}, files[0]) {
+		flag.Usage()
+		os.Exit(2)
+	}
+	runs, err := read(files[1:])
+	if err == nil {
+		switch files[0] {
+		case "ran":
+			err = ran(runs, skipped)
+		case "failed":
+			failed(os.Stdout, runs)
+		case "slowest":
+			slowest(os.Stdout, runs)
+		}
+	}
+	if err != nil && !errors.Is(err, errShown) {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	if err != nil {
+		os.Exit(1)
+	}
+}
+
+// event is one line of `go test -json` (go doc test2json).
+type event struct {
+	Action, Package, Test, Output string
+	Elapsed                       float64 // seconds
+}
+
+func (e event) ended() bool { return e.Action == "pass" || e.Action == "fail" || e.Action == "skip" }
+
+// pack is what a run reports of one package: the last action of the package, "" if it has not ended, and that of each test.
+type pack struct {
+	action  string
+	elapsed float64
+	tests   map[string]event
+	// isEmpty reports whether the package says why it has no results: -run selects none of its tests, or it has none and -cover is set.
+	isEmpty bool
+}
+
+// run has the packages of one run by their import paths.
+type run map[string]*pack
+
+// covered matches the line of a package without tests under -cover.
+var covered = regexp.MustCompile(`^\t.*coverage: `)
+
+func read(files []string) (runs []run, err error) {
+	for _, name := range files {
+		file, err := os.Open(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		next, err := parse(file)
+		if err = errors.Join(err, file.Close()); err != nil {
+			return nil, fmt.Errorf("reading %s: %w", name, err)
+		}
+		runs = append(runs, next)
+	}
+	return runs, nil
+}
+
+// parse omits lines that are no events: a killed run ends with a part of one.
+func parse(in io.Reader) (run, error) {
+	packages := run{}
+	lines := bufio.NewReader(in)
+	for {
+		line, err := lines.ReadBytes('\n')
+		var e event
+		if json.Unmarshal(line, &e) == nil && e.Package != "" {
+			packages.add(e)
+		}
+		if errors.Is(err, io.EOF) {
+			return packages, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (r run) add(e event) {
+	p := r[e.Package]
+	if p == nil {
+		p = &pack{tests: map[string]event{}}
+		r[e.Package] = p
+	}
+	p.isEmpty = p.isEmpty || strings.Contains(e.Output, "no tests to run") || covered.MatchString(e.Output)
+	switch {
+	case e.Test == "" && e.ended():
+		p.action, p.elapsed = e.Action, e.Elapsed
+	case e.Test != "" && (e.ended() || p.tests[e.Test].Action == ""):
+		p.tests[e.Test] = e
+	}
+}
+
+// failures returns the names of the tests that failed or did not end, sorted.
+func (p *pack) failures() (names []string) {
+	for name, last := range p.tests {
+		if last.Action != "pass" && last.Action != "skip" {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// errShown means that `go test` has shown the error.
+var errShown = errors.New("a package failed")
+
+// ran returns an error if no test passed or failed. With skipped, a skipped test suffices. It also returns an error for a package that go test
+// takes for passed, because the process exited with 0.
+func ran(runs []run, skipped bool) error {
+	tests, failed := false, false
+	for _, packages := range runs {
+		for _, name := range slices.Sorted(maps.Keys(packages)) {
+			p := packages[name]
+			switch {
+			case p.action == "pass" && hasFailed(p.tests):
+				return fmt.Errorf("a test of %s failed, and the package exits with 0: its TestMain must exit with the result of m.Run", name)
+			case p.action == "":
+				return fmt.Errorf("the tests of %s did not end: one of them has ended the process", name)
+			case p.action == "pass" && len(p.tests) == 0 && !p.isEmpty:
+				return fmt.Errorf("the tests of %s did not run: its TestMain does not call m.Run, or TESTFLAGS selects none", name)
+			}
+			failed = failed || p.action == "fail"
+			for _, test := range p.tests {
+				tests = tests || test.Action == "pass" || test.Action == "fail" || skipped && test.Action == "skip"
+			}
+		}
+	}
+	switch {
+	case tests:
+		return nil
+	case failed:
+		return errShown
+	}
+	return errors.New("no test ran: PKG or TESTFLAGS selects none, or all were skipped")
+}
+
+func hasFailed(tests map[string]event) bool {
+	for _, test := range tests {
+		if test.Action == "fail" {
+			return true
+		}
+	}
+	return false
+}
+
+// failed lists the tests that failed or did not end. Of a package that failed without one, for example because it did not compile, it
+// lists the package alone.
+func failed(out io.Writer, runs []run) {
+	var lines []string
+	for _, packages := range runs {
+		for name, p := range packages {
+			if p.action != "" && p.action != "fail" && !hasFailed(p.tests) {
+				continue
+			}
+			for _, test := range p.failures() {
+				lines = append(lines, name+" "+test)
+			}
+			if len(p.failures()) == 0 {
+				lines = append(lines, name+" ")
+			}
+		}
+	}
+	slices.Sort(lines)
+	for _, line := range slices.Compact(lines) {
+		fmt.Fprintln(out, line)
+	}
+}
+
+// slowest lists the packages and the tests, without subtests, that took the longest.
+func slowest(out io.Writer, runs []run) {
+	var packages, tests []event
+	for _, r := range runs {
+		for name, p := range r {
+			packages = append(packages, event{Package: name, Elapsed: p.elapsed})
+			for test, last := range p.tests {
+				if !strings.Contains(test, "/") {
+					tests = append(tests, event{Package: name, Test: test, Elapsed: last.Elapsed})
+				}
+			}
+		}
+	}
+	list(out, "the slowest packages:", packages)
+	list(out, "the slowest tests:", tests)
+}
+
+func list(out io.Writer, heading string, events []event) {
+	slices.SortFunc(events, func(a, b event) int { return cmp.Compare(b.Elapsed, a.Elapsed) })
+	for i, e := range events[:min(most, len(events))] {
+		if e.Elapsed <= least {
+			return
+		}
+		if i == 0 {
+			fmt.Fprintln(out, heading)
+		}
+		fmt.Fprintf(out, "  %.0f s  %s\n", e.Elapsed, strings.TrimSpace(strings.TrimPrefix(e.Package, module)+" "+e.Test))
+	}
+}
