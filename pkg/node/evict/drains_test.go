@@ -463,6 +463,30 @@ func TestPodIsDeletedOnceItsEvictionIsRefusedForLong(t *testing.T) {
 	assert.Equal(t, 3, server.deletions)
 }
 
+// TestOnlyRefusalsCountForTheDeletion has a server that is not ready between two refusals.
+func TestOnlyRefusalsCountForTheDeletion(t *testing.T) {
+	const notReady = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"starting","reason":"ServiceUnavailable","code":503}`
+	server := &answers{}
+	clk := clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	r := server.queue(t, false, clk, newPace(Options{}.limiter()))
+	p := worker(nil)
+	p.Spec.BlockedDrain.DeletePodsAfter.Duration = 70 * time.Second
+	rules, err := drain.NewRules(p)
+	require.NoError(t, err)
+	begun := clk.Now()
+	for _, attempt := range []struct {
+		at        time.Duration
+		refusal   string
+		deletions int
+	}{{0, refusedByBudget, 0}, {30, notReady, 0}, {60, refusedByBudget, 0}, {100, refusedByBudget, 0}, {130, refusedByBudget, 1}} {
+		server.refusal = attempt.refusal
+		clk.SetTime(begun.Add(attempt.at * time.Second))
+		_, _, err := r.evictPod(t.Context(), nodeNamed("n"), rules, podNamed("web"))
+		require.NoError(t, err)
+		assert.Equal(t, attempt.deletions, server.deletions, "after %d s", attempt.at)
+	}
+}
+
 // TestControlPlaneGetsTheNextEviction exhausts the limit with other nodes.
 func TestControlPlaneGetsTheNextEviction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

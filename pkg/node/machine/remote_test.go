@@ -120,6 +120,29 @@ func TestErrorsOfTheServiceKeepTheirKind(t *testing.T) {
 	require.ErrorIs(t, m.Resume(t.Context()), host.ErrUndoing)
 }
 
+// TestLastFailureIsThatOfTheConfig has services whose action fails. One of them ends meanwhile, and the next one continues.
+func TestLastFailureIsThatOfTheConfig(t *testing.T) {
+	for _, tt := range []struct {
+		ends bool
+		want string
+	}{{false, "new"}, {true, ""}} {
+		r := &runner{testMachine: play(t)}
+		remote, h := r.remote()
+		require.NoError(t, h.Stage("new", content))
+		ctx, cancel := context.WithCancel(t.Context())
+		r.fails = func(string) error {
+			if tt.ends {
+				cancel()
+			}
+			return errors.New("exit code 1")
+		}
+		m, _ := r.open(tree.Options{})
+		require.NoError(t, m.Serve(ctx, `{"verb":"Apply","config":"new","attempt":"1","actions":[{"type":"DaemonReload"}]}`))
+		cancel()
+		assert.Equal(t, tt.want, remote.LastFailure().Config)
+	}
+}
+
 func TestKilledServiceIsContinued(t *testing.T) {
 	r := &runner{testMachine: play(t)}
 	m, h := r.remote()

@@ -259,6 +259,7 @@ func TestPoolsWaitForThoseTheyDependOn(t *testing.T) {
 		{Pool{}, "it is not updated yet"},
 		{Pool{Paused: true, Degraded: 1}, "it is paused; 'cvo nodes resume master' resumes it"},
 		{Pool{Error: "MachineConfig a is invalid: x", Paused: true}, "it has no valid config: MachineConfig a is invalid: x"},
+		{Pool{Jobs: Jobs{Why: "node n1 is held, because Job a/b failed"}, Paused: true}, "node n1 is held, because Job a/b failed"},
 		{Pool{Degraded: 2}, "it has 2 degraded nodes; 'cvo nodes status master' shows why"},
 	} {
 		tt.master.Name = "master"
