@@ -71,6 +71,7 @@ func (p *Pool) RequireJobs(config string, nodes []*corev1.Node, rules *api.NodeR
 			}
 		}
 	}
+	p.unprepared = r.jobs.Unprepared
 	hasBefore, hasAfter := policy.JobOf(rules, policy.Before) != nil, policy.JobOf(rules, policy.After) != nil
 	if !hasBefore && !hasAfter {
 		return r.jobs

@@ -173,6 +173,19 @@ func TestWaitsForJobsAreNamed(t *testing.T) {
 	assert.Equal(t, "node b "+p.Refused["b"], jobs.State.Why)
 }
 
+// TestWindowMayBeTooShortForAJob has a node that needs a Job, one whose Job has succeeded, and one that gets its first config.
+func TestWindowMayBeTooShortForAJob(t *testing.T) {
+	nodes := parseJobNodes(t, "a:v0 b:v0 c:")
+	for refusal, want := range map[string]map[string]string{
+		"": {"a": "no window"}, "closed": {"a": "no window", "b": "closed", "c": "closed"},
+	} {
+		p := plan.Pool{Candidates: nodes, UsedByZone: map[string]int{}, Refused: map[string]string{}}
+		p.RequireJobs("v1", nodes, withJobs(api.NodeJobHold, ""), parseJobs(t, "before:b:v1=Succeeded"))
+		p.Restrict(policy.Decision{Refusal: refusal, Unprepared: "no window"})
+		assert.Equal(t, want, p.Refused)
+	}
+}
+
 // TestNodesWaitWhileNoJobCanBeMade has one node that is updated and waits for a Job, and one that could start.
 func TestNodesWaitWhileNoJobCanBeMade(t *testing.T) {
 	const refusal = "waits for CronJob jobs/after"
