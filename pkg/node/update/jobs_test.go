@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	"github.com/stretchr/testify/assert"
@@ -53,5 +54,6 @@ func TestNodeKeepsItsPlaceAmongThoseThatWait(t *testing.T) {
 		names = append(names, w.Node)
 	}
 	assert.Equal(t, []string{"a", "b", "c"}, names)
+	assert.Equal(t, time.Second, o.wait)
 	assert.Equal(t, "waits for a Job of CronJob jobs/check, which cannot be created: forbidden", o.jobs.Waiting[0].Why)
 }
