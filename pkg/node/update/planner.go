@@ -149,11 +149,12 @@ func (x *planner) plan(budgets []policyv1.PodDisruptionBudget, pools []plan.Pool
 	return x.index.Plan(pools, now)
 }
 
-// refusal returns the budget that allows no disruption now and protects a pod on a node, as namespace/name; empty if there is none, or if there are several.
+// refusal returns the budget that blocks the drain of a node, as namespace/name: it is the only one that allows no disruption now and protects a pod there, and
+// the reported blocker names it. Otherwise refusal is empty: a webhook may be the reason.
 func (x *planner) refusal(n *corev1.Node) string {
 	x.mutex.Lock()
 	defer x.mutex.Unlock()
-	if zero, contested := x.index.Refusals(n.Name); len(zero) == 1 && len(contested) == 0 {
+	if zero, contested := x.index.Refusals(n.Name); len(zero) == 1 && len(contested) == 0 && drain.NamesBudget(drain.Blocker(n), zero[0].Name) {
 		return zero[0].String()
 	}
 	return ""

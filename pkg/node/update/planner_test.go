@@ -102,6 +102,28 @@ func TestSkippedPodsNeedNoBudget(t *testing.T) {
 	assert.False(t, starts())
 }
 
+// TestBudgetOfABlockedDrainIsKnown has a node with a pod that a budget protects, and one that another budget protects.
+func TestBudgetOfABlockedDrainIsKnown(t *testing.T) {
+	x := newPlanner()
+	x.OnAdd(newPod("1", "web", "ReplicaSet"), true)
+	x.OnAdd(newPod("2", "db", "StatefulSet"), true)
+	budgets := []policyv1.PodDisruptionBudget{newBudget("web"), newBudget("db")}
+	refusal := func(zeroDB bool, blocker string) string {
+		budgets[1].Status.DisruptionsAllowed = 1
+		if zeroDB {
+			budgets[1].Status.DisruptionsAllowed = 0
+		}
+		x.plan(budgets, nil, time.Now())
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeDrainInProgress, Reason: "Blocked", Message: blocker}}
+		return x.refusal(n)
+	}
+	const byBudget = "Pod shop/1 stays: The disruption budget web needs 2 healthy pods and has 2 currently"
+	assert.Equal(t, "shop/web", refusal(false, byBudget))
+	assert.Empty(t, refusal(false, `Pod shop/2 stays: admission webhook "policy.example.com" denied the request`))
+	assert.Empty(t, refusal(true, byBudget), "either one may refuse the next eviction")
+}
+
 // BenchmarkPlanner makes a plan for 2,000 nodes with 60,000 pods and 3,000 budgets.
 func BenchmarkPlanner(b *testing.B) {
 	const nodes, pods, apps = 2000, 60000, 3000
