@@ -214,6 +214,26 @@ func TestReleasedNodeIsNotDrained(t *testing.T) {
 	assert.Same(t, n, answered)
 }
 
+// TestReturningNodeIsNotDrained has a node that has released its slot.
+func TestReturningNodeIsNotDrained(t *testing.T) {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{
+		api.DesiredConfigAnnotation: "old", api.DesiredDrainAnnotation: "drain-new", api.SlotReleasedAnnotation: "2026-01-01T00:00:00Z", api.CordonAnnotation: "1",
+	}}}
+	n.Spec.Unschedulable = true
+	server := &answers{}
+	r := server.queue(t, false, clock.RealClock{}, newPace(Options{}.limiter()))
+	r.client = &listed{pods: []corev1.Pod{*podNamed("web")}}
+	_, p, err := r.answer(t.Context(), n)
+	require.NoError(t, err)
+	assert.Equal(t, progress{}, p)
+	assert.Empty(t, server.names())
+
+	n.Annotations[api.DesiredDrainAnnotation] = "drain-old"
+	_, _, err = r.answer(t.Context(), n)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"web"}, server.names(), "it restores its content")
+}
+
 func TestLimitOfEvictionsIsAnOption(t *testing.T) {
 	assert.Equal(t, DefaultPerSecond, int(Options{}.limiter().QPS()))
 	assert.Equal(t, 7, int(Options{PerSecond: 7}.limiter().QPS()))
