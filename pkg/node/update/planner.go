@@ -3,8 +3,6 @@ package update
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -30,12 +28,12 @@ type planner struct {
 	versions map[types.NamespacedName]version
 	// pods are the pods that a drain evicts without rules, as they were added. The index lacks those that the rules of their node skip.
 	pods map[types.UID]*corev1.Pod
-	// rules are the drain rules by node, and ruled identifies them.
+	// rules are the drain rules by node, and ruled identifies them, by node, too.
 	rules map[string]drain.Rules
-	ruled string
+	ruled map[string]version
 }
 
-// version changes with the selector of a budget.
+// version changes with the selector of a budget, or the drain rules of a policy.
 type version struct {
 	uid        types.UID
 	generation int64
@@ -112,21 +110,28 @@ func (x *planner) remove(uid types.UID) {
 
 // follow makes the planner follow the drain rules of pools.
 func (x *planner) follow(rollouts []*rollout) {
-	rules, ruled := map[string]drain.Rules{}, ""
-	for _, o := range rollouts {
-		byNode := drain.RulesByNode(o.policy, o.nodes)
-		if len(byNode) == 0 {
-			continue
-		}
-		maps.Copy(rules, byNode)
-		ruled += fmt.Sprintln(o.policy.Name, o.policy.UID, o.policy.Generation, slices.Sorted(maps.Keys(byNode)))
-	}
 	x.mutex.Lock()
 	defer x.mutex.Unlock()
-	if ruled != x.ruled {
-		x.rules, x.ruled = rules, ruled
-		x.index, x.versions = plan.NewIndex(nil), nil // the next plan makes another one
+	isSame, nodes := true, 0
+	for _, o := range rollouts {
+		if !drain.HasSkips(o.policy) {
+			continue
+		}
+		nodes += len(o.nodes)
+		for _, n := range o.nodes {
+			isSame = isSame && x.ruled[n.Name] == version{o.policy.UID, o.policy.Generation}
+		}
 	}
+	if isSame && nodes == len(x.ruled) {
+		return
+	}
+	x.rules, x.ruled = map[string]drain.Rules{}, map[string]version{}
+	for _, o := range rollouts {
+		for name, rules := range drain.RulesByNode(o.policy, o.nodes) {
+			x.rules[name], x.ruled[name] = rules, version{o.policy.UID, o.policy.Generation}
+		}
+	}
+	x.index, x.versions = plan.NewIndex(nil), nil // the next plan makes another one
 }
 
 // plan returns the plan for each pool.

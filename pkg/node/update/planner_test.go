@@ -91,8 +91,14 @@ func TestSkippedPodsNeedNoBudget(t *testing.T) {
 	assert.False(t, starts())
 	rules.Spec.DrainRules, rules.Generation = []api.DrainRule{{PodSelector: metav1.LabelSelector{MatchLabels: web.Labels}, Action: api.DrainSkip}}, 2
 	assert.True(t, starts())
+	index := x.index
 	x.OnUpdate(web, web)
 	assert.True(t, starts())
+	assert.Same(t, index, x.index, "the rules have not changed")
+	x.follow([]*rollout{{policy: rules, nodes: []*corev1.Node{n, {}}}})
+	assert.Len(t, x.rules, 2)
+	x.follow([]*rollout{{policy: rules}})
+	assert.Empty(t, x.rules, "the nodes have left the pool")
 	x.OnDelete(web)
 	rules.Spec.DrainRules, rules.Generation = nil, 3
 	assert.True(t, starts(), "the pod is gone")
