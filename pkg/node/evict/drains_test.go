@@ -489,6 +489,7 @@ func TestOnlyRefusalsCountForTheDeletion(t *testing.T) {
 	server := &answers{}
 	clk := clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	r := server.queue(t, false, clk, newPace(Options{}.limiter()))
+	r.recorder = record.NewFakeRecorder(9)
 	p := worker(nil)
 	p.Spec.BlockedDrain.DeletePodsAfter.Duration = 70 * time.Second
 	rules, err := drain.NewRules(p)
