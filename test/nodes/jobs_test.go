@@ -291,10 +291,8 @@ func TestNodesWaitForCronJobsThatCannotBeUsed(t *testing.T) {
 	namespace := s.jobNamespace()
 	s.policy(func(spec *api.NodeRolloutPolicySpec) {
 		spec.FailureBudget = new(intstr.FromInt32(1))
-		spec.Jobs.After = &api.NodeJob{Namespace: api.MachineConfigNamespace, Name: "check"}
+		spec.Jobs.After = &api.NodeJob{Namespace: api.MachineConfigNamespace, Name: "check", Deadline: metav1.Duration{Duration: time.Minute}}
 	})
-	assert.Equal(t, "spec.jobs.after.deadline is 0s: use a duration such as 30m", s.policyCondition(api.PolicyAccepted, api.ReasonPolicyInvalid))
-	s.policy(func(spec *api.NodeRolloutPolicySpec) { spec.Jobs.After.Deadline.Duration = time.Minute })
 	s.policyCondition(api.PolicyAccepted, api.ReasonPolicyAccepted)
 	s.config("50-a", map[string]string{"/etc/a": "1"})
 	waits := func(why string) {
@@ -347,7 +345,7 @@ func TestDefinitionRejectsInvalidJobs(t *testing.T) {
 	}
 	require.NoError(t, create(valid("onFailure", nil)))
 	for field, values := range map[string][]any{
-		"namespace": {nil, "", "A", "a.b"}, "name": {nil, "", "a/b"}, "deadline": {nil, "", "soon", "-1m"}, "onFailure": {"", "Ignore"},
+		"namespace": {nil, "", "A", "a.b"}, "name": {nil, "", "a/b"}, "deadline": {nil, "", "soon", "-1m", "0s", "0h0m"}, "onFailure": {"", "Ignore"},
 	} {
 		for _, value := range values {
 			assert.True(t, apierrors.IsInvalid(create(valid(field, value))), "%s: %v", field, value)

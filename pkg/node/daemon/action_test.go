@@ -21,6 +21,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/config"
+	"github.com/cluster-version/cvo/pkg/node/disruption"
 	"github.com/cluster-version/cvo/pkg/node/host"
 	"github.com/cluster-version/cvo/pkg/node/machine"
 	"github.com/cluster-version/cvo/pkg/node/progress"
@@ -512,26 +513,61 @@ func TestChangeThatFailsWithoutTheDaemonIsAFailedAttempt(t *testing.T) {
 func TestFailureOfAFormerTargetDoesNotCountLater(t *testing.T) {
 	s, m, name := machineWith(t)
 	d := process(t, s, m)
-	remote := &failed{d.machine, machine.Failure{Attempt: "1", Config: name, Text: "the disk is full"}}
+	remote := &failed{Machine: d.machine, failure: machine.Failure{Attempt: "1", Config: name, Text: "the disk is full"}}
 	d.machine = remote
-	d.missed(t.Context(), host.State{}, "other")
-	d.missed(t.Context(), host.State{}, name)
+	missed := func(s host.State, desired string) {
+		d.knowsLast = false // as in another process
+		d.missed(t.Context(), s, desired)
+	}
+	missed(host.State{}, "other")
+	missed(host.State{}, name)
 	assert.Zero(t, d.attempts.Times)
 	remote.failure.Attempt = "2"
-	d.missed(t.Context(), host.State{RolledBack: host.RolledBack{Config: name}}, name)
+	missed(host.State{RolledBack: host.RolledBack{Config: name}}, name)
 	assert.Zero(t, d.attempts.Times, "the roll back is reported")
 	remote.failure = machine.Failure{}
-	d.missed(t.Context(), host.State{}, "")
+	missed(host.State{}, "")
 	assert.Zero(t, d.attempts.Times)
 	remote.failure = machine.Failure{Attempt: "3", Config: name}
-	d.missed(t.Context(), host.State{}, name)
+	missed(host.State{}, name)
 	assert.Equal(t, 1, d.attempts.Times)
 }
 
-// failed is a machine with a last failure.
+// TestLastResultIsReadOnce has a daemon that waits for a drain, and then finds a service that a former one has started.
+func TestLastResultIsReadOnce(t *testing.T) {
+	s, m, name := machineWith(t)
+	d := process(t, s, m)
+	remote := &failed{Machine: d.machine}
+	d.machine = remote
+	n := newNode(map[string]string{api.DesiredConfigAnnotation: name, api.DesiredDrainAnnotation: "drain-" + name})
+	for range 3 {
+		_, _, err := d.step(t.Context(), n)
+		require.NoError(t, err)
+	}
+	assert.Equal(t, 1, remote.reads)
+
+	n.Annotations[api.AppliedDrainAnnotation] = "drain-" + name
+	_, _, err := d.step(t.Context(), n)
+	require.ErrorIs(t, err, host.ErrBusy)
+	remote.failure = machine.Failure{Attempt: "1", Config: name, Text: "the disk is full"}
+	_, _, err = d.step(t.Context(), n)
+	require.NoError(t, err)
+	assert.Equal(t, 1, d.attempts.Times)
+}
+
+// failed is a machine with a last failure. A service runs on it that a former daemon has started.
 type failed struct {
 	Machine
 	failure machine.Failure
+	// reads counts the requests for the last failure.
+	reads int
 }
 
-func (f *failed) LastFailure() machine.Failure { return f.failure }
+func (f *failed) LastFailure() machine.Failure {
+	f.reads++
+	return f.failure
+}
+
+func (f *failed) Apply(context.Context, string, config.Content, []disruption.Action) error {
+	return host.ErrBusy
+}

@@ -63,6 +63,10 @@ func (d *Daemon) recall(ctx context.Context) {
 
 // missed counts the attempt of a former process that failed while no daemon ran. s is the host's state without a pending change.
 func (d *Daemon) missed(ctx context.Context, s host.State, desired string) {
+	if d.knowsLast {
+		return
+	}
+	d.knowsLast = true
 	last := d.machine.LastFailure()
 	if last.Attempt == "" || last.Attempt == d.attempts.Counted {
 		return

@@ -58,6 +58,8 @@ type Daemon struct {
 	policies operatorv1.NodeDisruptionPolicyConfig
 	// attempts is also a record of the host.
 	attempts attempts
+	// knowsLast reports whether missed has read the last result of a service. It is false again while a service runs that another process has started.
+	knowsLast bool
 	// staging is the result of the last request to stage a config.
 	staging staging
 	drift   drift
@@ -406,6 +408,7 @@ func (d *Daemon) update(ctx context.Context, n *corev1.Node, current host.Config
 		logr.FromContextOrDiscard(ctx).Info("rebooting", "config", desired)
 		return nil, requestRetry.Max, err
 	} else if errors.Is(err, host.ErrBusy) {
+		d.knowsLast = false
 		return nil, 0, err
 	} else if err != nil {
 		return d.giveUp(ctx, n, desired, err)

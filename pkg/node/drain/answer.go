@@ -3,6 +3,7 @@ package drain
 import (
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -61,4 +62,9 @@ func Read(err error) Answer {
 		}
 	}
 	return a
+}
+
+// NamesBudget reports whether a text has the API server's message about an eviction that a PodDisruptionBudget with a name refuses. No field has the name.
+func NamesBudget(text, name string) bool {
+	return strings.Contains(text, "The disruption budget "+name+" ")
 }

@@ -62,3 +62,16 @@ func TestReadClassifiesAnswers(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) { assert.Equal(t, tt.want, drain.Read(tt.err)) })
 	}
 }
+
+func TestBudgetsAreNamed(t *testing.T) {
+	const stays = "Pod shop/web-1 stays: "
+	for text, want := range map[string]bool{
+		stays + "The disruption budget web needs 2 healthy pods and has 2 currently (and 1 other pod)": true,
+		stays + "The disruption budget web is still being processed by the server.":                    true,
+		stays + "The disruption budget web-db needs 2 healthy pods and has 2 currently":                false,
+		stays + `admission webhook "web.example.com" denied the request`:                               false,
+		"": false,
+	} {
+		assert.Equal(t, want, drain.NamesBudget(text, "web"), text)
+	}
+}

@@ -65,13 +65,19 @@ func loses(pod *corev1.Pod, what api.PodLoss) bool {
 // Skips reports whether a drain leaves a pod on the node that it would evict without rules.
 func (r Rules) Skips(pod *corev1.Pod) bool { return r.find(pod).Action == api.DrainSkip }
 
-// RulesByNode returns the rules for the nodes of a policy's pool that have an effect on what is evicted, by the names of the nodes. It is empty for a policy that
-// skips no pod, and for an invalid one: no node starts by it.
-func RulesByNode(p *api.NodeRolloutPolicy, nodes []*corev1.Node) map[string]Rules {
+// HasSkips reports whether a policy has a rule that skips pods. It is false for an invalid policy: no node starts by it.
+func HasSkips(p *api.NodeRolloutPolicy) bool {
 	rules, err := NewRules(p)
-	if err != nil || !slices.ContainsFunc(rules.rules, func(r rule) bool { return r.Action == api.DrainSkip }) {
+	return err == nil && slices.ContainsFunc(rules.rules, func(r rule) bool { return r.Action == api.DrainSkip })
+}
+
+// RulesByNode returns the rules for the nodes of a policy's pool that have an effect on what is evicted, by the names of the nodes. It is empty for a policy
+// without HasSkips.
+func RulesByNode(p *api.NodeRolloutPolicy, nodes []*corev1.Node) map[string]Rules {
+	if !HasSkips(p) {
 		return nil
 	}
+	rules, _ := NewRules(p) // it is valid
 	byNode := make(map[string]Rules, len(nodes))
 	for _, n := range nodes {
 		byNode[n.Name] = rules

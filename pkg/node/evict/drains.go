@@ -184,13 +184,19 @@ func (r *drains) answer(ctx context.Context, n *corev1.Node) (*corev1.Node, prog
 	case drain.IsEndRequested(n):
 		n, err := r.uncordon(ctx, n, wanted)
 		return n, progress{}, err
-	case drain.IsRequested(n) && pool.IsReleased(n):
+	case drain.IsRequested(n) && (pool.IsReleased(n) || isReturning(n)):
 		r.forget(n.Name) // its daemon has the cordon lifted
 		return n, progress{}, nil
 	case drain.IsRequested(n):
 		return r.drain(ctx, n, wanted)
 	}
 	return n, progress{}, reconcile.TerminalError(fmt.Errorf("node %s requests %q: expected drain-CONFIG or uncordon-CONFIG", n.Name, wanted))
+}
+
+// isReturning reports whether a node has released its slot while it was drained, and its daemon has not ended the drain yet.
+func isReturning(n *corev1.Node) bool {
+	_, is := pool.SlotReleased(n)
+	return is && n.Annotations[api.DesiredDrainAnnotation] != drain.Before(n.Annotations[api.DesiredConfigAnnotation])
 }
 
 // show writes the conditions of the node that describe its update. The lock keeps a write that the cache does not show yet. after is the time until

@@ -214,6 +214,26 @@ func TestReleasedNodeIsNotDrained(t *testing.T) {
 	assert.Same(t, n, answered)
 }
 
+// TestReturningNodeIsNotDrained has a node that has released its slot.
+func TestReturningNodeIsNotDrained(t *testing.T) {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{
+		api.DesiredConfigAnnotation: "old", api.DesiredDrainAnnotation: "drain-new", api.SlotReleasedAnnotation: "2026-01-01T00:00:00Z", api.CordonAnnotation: "1",
+	}}}
+	n.Spec.Unschedulable = true
+	server := &answers{}
+	r := server.queue(t, false, clock.RealClock{}, newPace(Options{}.limiter()))
+	r.client = &listed{pods: []corev1.Pod{*podNamed("web")}}
+	_, p, err := r.answer(t.Context(), n)
+	require.NoError(t, err)
+	assert.Equal(t, progress{}, p)
+	assert.Empty(t, server.names())
+
+	n.Annotations[api.DesiredDrainAnnotation] = "drain-old"
+	_, _, err = r.answer(t.Context(), n)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"web"}, server.names(), "it restores its content")
+}
+
 func TestLimitOfEvictionsIsAnOption(t *testing.T) {
 	assert.Equal(t, DefaultPerSecond, int(Options{}.limiter().QPS()))
 	assert.Equal(t, 7, int(Options{PerSecond: 7}.limiter().QPS()))
@@ -461,6 +481,31 @@ func TestPodIsDeletedOnceItsEvictionIsRefusedForLong(t *testing.T) {
 	assert.Equal(t, 2, server.deletions)
 	attempt(470, rules)
 	assert.Equal(t, 3, server.deletions)
+}
+
+// TestOnlyRefusalsCountForTheDeletion has a server that is not ready between two refusals.
+func TestOnlyRefusalsCountForTheDeletion(t *testing.T) {
+	const notReady = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"starting","reason":"ServiceUnavailable","code":503}`
+	server := &answers{}
+	clk := clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	r := server.queue(t, false, clk, newPace(Options{}.limiter()))
+	r.recorder = record.NewFakeRecorder(9)
+	p := worker(nil)
+	p.Spec.BlockedDrain.DeletePodsAfter.Duration = 70 * time.Second
+	rules, err := drain.NewRules(p)
+	require.NoError(t, err)
+	begun := clk.Now()
+	for _, attempt := range []struct {
+		at        time.Duration
+		refusal   string
+		deletions int
+	}{{0, refusedByBudget, 0}, {30, notReady, 0}, {60, refusedByBudget, 0}, {100, refusedByBudget, 0}, {130, refusedByBudget, 1}} {
+		server.refusal = attempt.refusal
+		clk.SetTime(begun.Add(attempt.at * time.Second))
+		_, _, err := r.evictPod(t.Context(), nodeNamed("n"), rules, podNamed("web"))
+		require.NoError(t, err)
+		assert.Equal(t, attempt.deletions, server.deletions, "after %d s", attempt.at)
+	}
 }
 
 // TestControlPlaneGetsTheNextEviction exhausts the limit with other nodes.

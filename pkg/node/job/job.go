@@ -8,6 +8,7 @@ import (
 	"maps"
 	"strings"
 	"sync"
+	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,24 +16,34 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 	batchv1client "k8s.io/client-go/kubernetes/typed/batch/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/cluster-version/cvo/internal/backoff"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/kube/watch"
 	"github.com/cluster-version/cvo/pkg/node/policy"
 )
+
+// unseenAge is the time within which the watch shows a Job that exists. After that, the Watcher asks for it, each time this time has passed.
+const unseenAge = time.Minute
+
+// createRetry is the delay after a Job could not be made.
+var createRetry = backoff.Doubling{First: time.Second, Max: time.Minute}
 
 // Watcher watches the CronJobs that NodeRolloutPolicies name and the Jobs that were made from them, and makes Jobs. The controller needs permissions only in the
 // namespaces of these CronJobs. While no policy names one, a Watcher sends no request.
 type Watcher struct {
 	// forbidden is the namespace of the node stage.
 	forbidden string
+	clock     clock.PassiveClock
 	client    batchv1client.BatchV1Interface
 	// followed has the sources to watch.
 	followed chan map[types.NamespacedName]*knownSource
@@ -47,13 +58,23 @@ type knownSource struct {
 	cronJob   *batchv1.CronJob
 	// failures are the errors of the latest requests for the two kinds; nil if they succeeded.
 	failures map[string]error
-	// jobs are the Jobs by name. They include those that this process has made and that the watch does not show yet.
+	// jobs are the Jobs by name. They include those that this process has made and that the watch has not shown. These have no UID, and the time of the request
+	// is the one of their creation.
 	jobs map[string]*batchv1.Job
+	// rejected are the Jobs that could not be made, by name.
+	rejected map[string]rejection
+}
+
+// rejection is the last error of several requests for the same Job, and the time of the next one.
+type rejection struct {
+	err   error
+	times int
+	again time.Time
 }
 
 // NewWatcher returns a Watcher that makes no Jobs in a namespace.
-func NewWatcher(forbidden string) *Watcher {
-	return &Watcher{forbidden: forbidden, followed: make(chan map[types.NamespacedName]*knownSource), sources: map[types.NamespacedName]*knownSource{}}
+func NewWatcher(forbidden string, clk clock.PassiveClock) *Watcher {
+	return &Watcher{forbidden: forbidden, clock: clk, followed: make(chan map[types.NamespacedName]*knownSource), sources: map[types.NamespacedName]*knownSource{}}
 }
 
 // Events returns a source with a request for each change that may end a wait. It runs the watches.
@@ -105,7 +126,7 @@ func (j *Watcher) Follow(ctx context.Context, jobs []*api.NodeJob) {
 	isSame := len(wanted) == len(j.sources)
 	for key := range wanted {
 		if j.sources[key] == nil {
-			j.sources[key] = &knownSource{failures: map[string]error{}, jobs: map[string]*batchv1.Job{}}
+			j.sources[key] = &knownSource{failures: map[string]error{}, jobs: map[string]*batchv1.Job{}, rejected: map[string]rejection{}}
 			isSame = false
 		}
 	}
@@ -189,6 +210,7 @@ func (j *Watcher) watch(ctx context.Context, key types.NamespacedName, s *knownS
 			},
 		},
 	})
+	go wait.UntilWithContext(ctx, func(ctx context.Context) { j.askUnseen(ctx, key, s, update) }, unseenAge)
 	watch.Run(ctx, func() {
 		update(func() bool {
 			s.hasSynced = true
@@ -197,19 +219,61 @@ func (j *Watcher) watch(ctx context.Context, key types.NamespacedName, s *knownS
 	}, cronJobs, controller)
 }
 
+// askUnseen asks the API server for the Jobs that the watch has not shown: it may have missed the whole life of a Job, and it never shows one of another client,
+// which has our name and not our label. List needs no other permission than the watch.
+func (j *Watcher) askUnseen(ctx context.Context, key types.NamespacedName, s *knownSource, update func(change func() bool)) {
+	var unseen []string
+	j.mutex.Lock()
+	for name, job := range s.jobs {
+		if job.UID == "" && j.clock.Since(job.CreationTimestamp.Time) >= unseenAge {
+			unseen = append(unseen, name)
+		}
+	}
+	j.mutex.Unlock()
+	for _, name := range unseen {
+		list, err := j.client.Jobs(key.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+		if err != nil {
+			return
+		}
+		update(func() bool {
+			job := s.jobs[name]
+			if job == nil || job.UID != "" {
+				return false
+			}
+			before, _ := policy.StateOf(job)
+			delete(s.jobs, name)
+			for i := range list.Items {
+				job = reduced(&list.Items[i])
+				job.UID = "" // the next answer may be another one
+				if job.Labels[api.NodeJobLabel] != key.Name {
+					job.Labels = nil
+				}
+				s.jobs[name] = job
+			}
+			after, _ := policy.StateOf(s.jobs[name])
+			return before != after
+		})
+	}
+}
+
 // reduceJob returns the parts of a Job that decide about a node.
 func reduceJob(o any) (any, error) {
 	job, ok := o.(*batchv1.Job)
 	if !ok {
 		return o, nil
 	}
+	return reduced(job), nil
+}
+
+func reduced(job *batchv1.Job) *batchv1.Job {
 	return &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: job.Namespace, Name: job.Name, UID: job.UID, ResourceVersion: job.ResourceVersion,
+			Labels:      map[string]string{api.NodeJobLabel: job.Labels[api.NodeJobLabel]},
 			Annotations: map[string]string{api.NodeJobNodeAnnotation: job.Annotations[api.NodeJobNodeAnnotation]},
 		},
 		Status: batchv1.JobStatus{Conditions: job.Status.Conditions},
-	}, nil
+	}
 }
 
 // reported is a client that reports the result of each request.
@@ -249,18 +313,31 @@ func (j *Watcher) Source(job *api.NodeJob) policy.JobSource {
 	return known
 }
 
-// Create makes a Job from the CronJob that a policy names. isNew is false if it exists already: a former leader made it, and its event follows.
-func (j *Watcher) Create(ctx context.Context, from *api.NodeJob, job *batchv1.Job) (isNew bool, err error) {
+// Create makes a Job from the CronJob that a policy names. isNew is false if it exists already: a former leader made it, and its event follows. After an error,
+// after is the time until the next request for this Job. Until then, Create returns the same error.
+func (j *Watcher) Create(ctx context.Context, from *api.NodeJob, job *batchv1.Job) (isNew bool, after time.Duration, err error) {
+	now := j.clock.Now()
 	j.mutex.Lock()
 	s := j.sources[keyOf(from)]
-	s.jobs[job.Name] = job // before the events of the watch
+	last := s.rejected[job.Name]
+	if after = last.again.Sub(now); after > 0 {
+		j.mutex.Unlock()
+		return false, after, last.err
+	}
+	made := *job
+	made.CreationTimestamp = metav1.NewTime(now)
+	s.jobs[job.Name] = &made // before the events of the watch
 	j.mutex.Unlock()
 	_, err = j.client.Jobs(job.Namespace).Create(ctx, job, metav1.CreateOptions{})
-	if err == nil || apierrors.IsAlreadyExists(err) {
-		return err == nil, nil
-	}
 	j.mutex.Lock()
 	defer j.mutex.Unlock()
+	if err == nil || apierrors.IsAlreadyExists(err) {
+		delete(s.rejected, job.Name)
+		return err == nil, 0, nil
+	}
 	delete(s.jobs, job.Name)
-	return false, err
+	maps.DeleteFunc(s.rejected, func(_ string, r rejection) bool { return now.Sub(r.again) > createRetry.Max }) // nothing needs them
+	after = createRetry.After(last.times + 1)
+	s.rejected[job.Name] = rejection{err, last.times + 1, now.Add(after)}
+	return false, after, err
 }

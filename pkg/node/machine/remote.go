@@ -45,8 +45,9 @@ type result struct {
 	Request string `json:"request"`
 	// Error is the text of the error; empty after a success.
 	Error string `json:"error,omitempty"`
-	// Kinds are the positions in kinds of the errors that it is.
-	Kinds []int `json:"kinds,omitempty"`
+	// Is has the names in kinds of the errors that it is. Another release may have written the record: a name that this one does not know is none of its
+	// kinds, so the error is a plain failure, and not that the host is busy or reboots. A failure that counts costs a wait, and one that does not a drain.
+	Is []string `json:"is,omitempty"`
 }
 
 // The records of the host have different writers: the service, and the process that waits for it.
@@ -65,8 +66,20 @@ type missing struct {
 // mostMissing is the number of services without a result from which on the cause is not a single crash.
 const mostMissing = 5
 
-// kinds are the errors that callers distinguish. The daemon and the process that it starts are the same program, so the order may change.
-var kinds = []error{ErrRebooting, ErrDiffers, ErrUnusable, host.ErrBusy, host.ErrPending, host.ErrUndoing, host.ErrNotUndone, host.ErrNotApplied}
+// kinds are the errors that callers distinguish, with their names in the record. A record outlives an update of the stage, so a name never changes.
+var kinds = []struct {
+	name string
+	err  error
+}{
+	{"Rebooting", ErrRebooting},
+	{"Differs", ErrDiffers},
+	{"Unusable", ErrUnusable},
+	{"Busy", host.ErrBusy},
+	{"Pending", host.ErrPending},
+	{"Undoing", host.ErrUndoing},
+	{"NotUndone", host.ErrNotUndone},
+	{"NotApplied", host.ErrNotApplied},
+}
 
 // Serve executes a request and stores its result on the host. It returns an error only if it could not do that. The result of a release is that the
 // host has no folder.
@@ -84,9 +97,9 @@ func (m *Machine) saveResult(request string, err error) error {
 	r := result{Request: request}
 	if err != nil {
 		r.Error = err.Error()
-		for i, kind := range kinds {
-			if errors.Is(err, kind) {
-				r.Kinds = append(r.Kinds, i)
+		for _, kind := range kinds {
+			if errors.Is(err, kind.err) {
+				r.Is = append(r.Is, kind.name)
 			}
 		}
 	}
@@ -268,6 +281,10 @@ func (e remoteError) Error() string { return e.result.Error }
 
 // Is reports whether the error was of a kind.
 func (e remoteError) Is(target error) bool {
-	i := slices.Index(kinds, target)
-	return i >= 0 && slices.Contains(e.Kinds, i)
+	for _, kind := range kinds {
+		if errors.Is(target, kind.err) {
+			return slices.Contains(e.result.Is, kind.name)
+		}
+	}
+	return false
 }

@@ -4,6 +4,7 @@ package machine_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"strconv"
@@ -118,6 +119,40 @@ func TestErrorsOfTheServiceKeepTheirKind(t *testing.T) {
 	require.NotErrorIs(t, err, machine.ErrRebooting)
 	assert.Contains(t, err.Error(), "applying new: exit code 1")
 	require.ErrorIs(t, m.Resume(t.Context()), host.ErrUndoing)
+}
+
+// TestRecordOfAnotherReleaseIsRead has results as other releases may have stored them. The names of their kinds never change.
+func TestRecordOfAnotherReleaseIsRead(t *testing.T) {
+	for kinds, want := range map[string]string{
+		`["Busy"]`: "", `["Rebooting"]`: "", `["NotUndone"]`: "new", `["Differs", "NotUndone"]`: "new", `["Exhausted"]`: "new", `null`: "new",
+	} {
+		remote, h := (&runner{testMachine: play(t)}).remote()
+		require.NoError(t, h.SaveRecord("result", json.RawMessage(`{"request":"{\"verb\":\"Apply\",\"config\":\"new\",\"attempt\":\"1\"}","error":"x","is":`+kinds+`}`)))
+		assert.Equal(t, want, remote.LastFailure().Config, kinds)
+	}
+}
+
+// TestLastFailureIsThatOfTheConfig has services whose action fails. One of them ends meanwhile, and the next one continues.
+func TestLastFailureIsThatOfTheConfig(t *testing.T) {
+	for _, tt := range []struct {
+		ends bool
+		want string
+	}{{false, "new"}, {true, ""}} {
+		r := &runner{testMachine: play(t)}
+		remote, h := r.remote()
+		require.NoError(t, h.Stage("new", content))
+		ctx, cancel := context.WithCancel(t.Context())
+		r.fails = func(string) error {
+			if tt.ends {
+				cancel()
+			}
+			return errors.New("exit code 1")
+		}
+		m, _ := r.open(tree.Options{})
+		require.NoError(t, m.Serve(ctx, `{"verb":"Apply","config":"new","attempt":"1","actions":[{"type":"DaemonReload"}]}`))
+		cancel()
+		assert.Equal(t, tt.want, remote.LastFailure().Config)
+	}
 }
 
 func TestKilledServiceIsContinued(t *testing.T) {

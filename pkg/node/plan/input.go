@@ -102,6 +102,11 @@ func (p *Pool) State(mcp *mcfgv1.MachineConfigPool, nodes []*corev1.Node, isRend
 
 // Restrict follows the decision of the pool's policy.
 func (p *Pool) Restrict(d policy.Decision) {
+	for name, is := range p.unprepared {
+		if is && d.Unprepared != "" {
+			p.Refused[name] = cmp.Or(p.Refused[name], d.Unprepared)
+		}
+	}
 	p.Refuse(d.Refusal)
 	p.Limit, p.Limited, p.PerZone = d.Limit, d.Limited, d.PerZone
 }

@@ -71,6 +71,7 @@ func (p *Pool) RequireJobs(config string, nodes []*corev1.Node, rules *api.NodeR
 			}
 		}
 	}
+	p.unprepared = r.jobs.Unprepared
 	hasBefore, hasAfter := policy.JobOf(rules, policy.Before) != nil, policy.JobOf(rules, policy.After) != nil
 	if !hasBefore && !hasAfter {
 		return r.jobs
@@ -138,7 +139,7 @@ func (r *jobRound) wait(n *corev1.Node, why string) {
 }
 
 // state returns the state of the Job for a node and a config, and its name with the namespace. failure is a sentence without subject and period about a failed
-// one.
+// or a foreign one.
 func (r *jobRound) state(step policy.Step, n *corev1.Node, config string) (state policy.JobState, name, failure string) {
 	job := policy.JobOf(r.jobs.rules, step)
 	name = policy.JobName(job.Name, step, n.Name, config)
@@ -150,6 +151,9 @@ func (r *jobRound) state(step policy.Step, n *corev1.Node, config string) (state
 			verb = "counts as failed, because"
 		}
 		failure = fmt.Sprintf("%s Job %s failed: %s: delete the Job to repeat it", verb, name, why)
+	}
+	if state == policy.JobForeign {
+		failure = fmt.Sprintf("waits, because another client has made Job %s, without label %s: delete it, so that the node stage can make its own", name, api.NodeJobLabel)
 	}
 	return state, name, failure
 }
@@ -167,6 +171,10 @@ func (r *jobRound) before(n *corev1.Node, isCandidate bool) {
 	switch state, _, failure := r.state(policy.Before, n, r.config); state {
 	case policy.JobFailed:
 		r.fail(policy.Before, n, failure)
+		if isCandidate {
+			r.hold(n, failure)
+		}
+	case policy.JobForeign:
 		if isCandidate {
 			r.hold(n, failure)
 		}
@@ -195,6 +203,8 @@ func (r *jobRound) after(n *corev1.Node, hasTarget, isCandidate bool) {
 		r.jobs.Ended[n.Name] = true
 	case state == policy.JobFailed && hasTarget:
 		r.fail(policy.After, n, failure)
+		r.wait(n, failure)
+	case state == policy.JobForeign && hasTarget:
 		r.wait(n, failure)
 	case !hasTarget:
 		if isCandidate && state == policy.JobFailed && r.jobs.rules.Spec.Jobs.After.OnFailure != api.NodeJobFail {

@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -51,6 +52,9 @@ func parseJobs(t *testing.T, text string) map[policy.Step]policy.JobSource {
 			job := policy.NewJob(newCronJob(step), time.Minute, step, parts[1], parts[2])
 			if kind := map[string]batchv1.JobConditionType{"Failed": batchv1.JobFailed, "Succeeded": batchv1.JobComplete}[state]; kind != "" {
 				job.Status.Conditions = []batchv1.JobCondition{{Type: kind, Status: corev1.ConditionTrue, Reason: "Why"}}
+			}
+			if state == "Foreign" {
+				job.Labels = nil
 			}
 			source.Jobs[job.Name] = job
 		}
@@ -104,6 +108,7 @@ func TestJobsDecideAboutNodes(t *testing.T) {
 		{name: "a failed Job holds its node", before: "Hold", nodes: "a:v0 b:v0", jobs: "before:a:v1=Failed", candidates: "b*", held: "a", why: "a"},
 		{name: "a failed Job counts", before: "Fail", nodes: "a:v0 b:v0", jobs: "before:a:v1=Failed", candidates: "b*", held: "a", failed: 1, why: "a"},
 		{name: "it counts although its node is cordoned", before: "Fail", nodes: "a:v0!", jobs: "before:a:v1=Failed", failed: 1, why: "a"},
+		{name: "a foreign Job holds its node, and does not count", before: "Fail", nodes: "a:v0 b:v0", jobs: "before:a:v1=Foreign", candidates: "b*", held: "a"},
 		{name: "it does not count after the update", before: "Fail", nodes: "a:v1", jobs: "before:a:v1=Failed"},
 
 		{name: "an updated node gets a Job", after: "Hold", nodes: "a:v1+v1 b:v1", waiting: "a", due: "a"},
@@ -111,6 +116,7 @@ func TestJobsDecideAboutNodes(t *testing.T) {
 		{name: "it waits for its Job", after: "Hold", nodes: "a:v1+v1", jobs: "after:a:v1", waiting: "a"},
 		{name: "a Job ends its wait", after: "Hold", nodes: "a:v1+v1", jobs: "after:a:v1=Succeeded", ended: "a"},
 		{name: "a failed Job keeps its slot", after: "Hold", nodes: "a:v1+v1", jobs: "after:a:v1=Failed", waiting: "a", why: "a"},
+		{name: "a foreign Job keeps its slot, and does not count", after: "Fail", nodes: "a:v1+v1", jobs: "after:a:v1=Foreign", waiting: "a"},
 		{name: "a failed Job after the update counts", after: "Fail", nodes: "a:v1+v1", jobs: "after:a:v1=Failed", waiting: "a", failed: 1, why: "a"},
 		{name: "a new config replaces the wait", after: "Hold", nodes: "a:v0+v0", candidates: "a"},
 		{name: "but not while the Job runs", after: "Hold", nodes: "a:v0+v0", jobs: "after:a:v0", used: 1, waiting: "a"},
@@ -160,6 +166,15 @@ func TestJobsDecideAboutNodes(t *testing.T) {
 	}
 }
 
+func TestForeignJobIsNamed(t *testing.T) {
+	nodes := parseJobNodes(t, "a:v0 b:v1+v1")
+	p := plan.Pool{Candidates: nodes[:1], UsedByZone: map[string]int{}, Refused: map[string]string{}}
+	jobs := p.RequireJobs("v1", nodes, withJobs(api.NodeJobHold, api.NodeJobHold), parseJobs(t, "before:a:v1=Foreign after:b:v1=Foreign"))
+	const why = "waits, because another client has made Job %s, without label cvo.cluster-version.github.io/node-job: delete it, so that the node stage can make its own"
+	assert.Equal(t, fmt.Sprintf(why, nameOfJob(policy.Before, "a", "v1")), p.Refused["a"])
+	assert.Equal(t, []plan.JobWait{{Node: "b", Why: fmt.Sprintf(why, nameOfJob(policy.After, "b", "v1"))}}, jobs.Waiting)
+}
+
 func TestWaitsForJobsAreNamed(t *testing.T) {
 	nodes := parseJobNodes(t, "a:v0 b:v0 c:v1+v1 d:v1+v1")
 	p := plan.Pool{Candidates: nodes[:2], UsedByZone: map[string]int{}, Refused: map[string]string{}}
@@ -171,6 +186,19 @@ func TestWaitsForJobsAreNamed(t *testing.T) {
 	}, jobs.Waiting)
 	assert.Equal(t, "is held, because Job "+nameOfJob(policy.Before, "b", "v1")+" failed: Why: delete the Job to repeat it", p.Refused["b"])
 	assert.Equal(t, "node b "+p.Refused["b"], jobs.State.Why)
+}
+
+// TestWindowMayBeTooShortForAJob has a node that needs a Job, one whose Job has succeeded, and one that gets its first config.
+func TestWindowMayBeTooShortForAJob(t *testing.T) {
+	nodes := parseJobNodes(t, "a:v0 b:v0 c:")
+	for refusal, want := range map[string]map[string]string{
+		"": {"a": "no window"}, "closed": {"a": "no window", "b": "closed", "c": "closed"},
+	} {
+		p := plan.Pool{Candidates: nodes, UsedByZone: map[string]int{}, Refused: map[string]string{}}
+		p.RequireJobs("v1", nodes, withJobs(api.NodeJobHold, ""), parseJobs(t, "before:b:v1=Succeeded"))
+		p.Restrict(policy.Decision{Refusal: refusal, Unprepared: "no window"})
+		assert.Equal(t, want, p.Refused)
+	}
 }
 
 // TestNodesWaitWhileNoJobCanBeMade has one node that is updated and waits for a Job, and one that could start.

@@ -45,6 +45,8 @@ type Pool struct {
 	// Unstageable are those of the refused candidates that cannot stage the pool's config, or that a failed Job holds, each with the reason. They need an
 	// administrator.
 	Unstageable map[string]string
+	// unprepared is Jobs.Unprepared.
+	unprepared map[string]bool
 	// Limit is the number of candidates that may start now, and Limited the reason of the others, as a sentence without subject and period. An empty
 	// Limited means that only slots limit the number.
 	Limit   int

@@ -88,12 +88,17 @@ const (
 	JobRunning   JobState = "Running"
 	JobSucceeded JobState = "Succeeded"
 	JobFailed    JobState = "Failed"
+	// JobForeign is the state of another client's Job that has the name of ours.
+	JobForeign JobState = "Foreign"
 )
 
 // StateOf returns the state of a Job, which is nil if it does not exist. why is the reason of a failure. A Job whose pods still end is running.
 func StateOf(job *batchv1.Job) (state JobState, why string) {
 	if job == nil {
 		return JobAbsent, ""
+	}
+	if job.Labels[api.NodeJobLabel] == "" {
+		return JobForeign, ""
 	}
 	for _, c := range job.Status.Conditions {
 		switch {

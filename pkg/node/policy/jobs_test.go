@@ -71,8 +71,9 @@ func TestJobNames(t *testing.T) {
 
 func TestStateOfAJob(t *testing.T) {
 	t.Parallel()
+	ours := metav1.ObjectMeta{Labels: map[string]string{api.NodeJobLabel: "check"}}
 	with := func(kind batchv1.JobConditionType, status corev1.ConditionStatus, reason, message string) *batchv1.Job {
-		return &batchv1.Job{Status: batchv1.JobStatus{Conditions: []batchv1.JobCondition{{Type: kind, Status: status, Reason: reason, Message: message}}}}
+		return &batchv1.Job{ObjectMeta: ours, Status: batchv1.JobStatus{Conditions: []batchv1.JobCondition{{Type: kind, Status: status, Reason: reason, Message: message}}}}
 	}
 	for _, tt := range []struct {
 		name  string
@@ -81,7 +82,8 @@ func TestStateOfAJob(t *testing.T) {
 		why   string
 	}{
 		{"it does not exist", nil, JobAbsent, ""},
-		{"it has not started", &batchv1.Job{}, JobRunning, ""},
+		{"another client has made it", &batchv1.Job{}, JobForeign, ""},
+		{"it has not started", &batchv1.Job{ObjectMeta: ours}, JobRunning, ""},
 		{"its pods still end", with(batchv1.JobFailureTarget, corev1.ConditionTrue, "DeadlineExceeded", ""), JobRunning, ""},
 		{"it may fail", with(batchv1.JobFailed, corev1.ConditionFalse, "", ""), JobRunning, ""},
 		{"it has succeeded", with(batchv1.JobComplete, corev1.ConditionTrue, "CompletionsReached", ""), JobSucceeded, ""},

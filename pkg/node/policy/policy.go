@@ -50,6 +50,8 @@ type Pool struct {
 type Decision struct {
 	// Refusal says why no node of the pool starts now, as a sentence without subject and period; empty if nodes may.
 	Refusal string
+	// Unprepared says why no node starts now whose Job before the update has not succeeded yet; empty if such nodes may, or if Refusal has the reason.
+	Unprepared string
 	// Invalid says which field makes the policy invalid; empty if none does. Halted reports that the failure budget is exhausted, with the reason.
 	Invalid, Halted string
 	// Canary is what the policy's status reports about the canaries; nil if not enough nodes run the config.
@@ -89,9 +91,16 @@ func decide(pools []Pool, p Pool, now time.Time) (d Decision) {
 	if err == nil {
 		err = checkDependencies(pools, p)
 	}
-	var start time.Time
+	var start, jobStart time.Time
 	if err == nil && len(windows) > 0 {
-		start, d.Again, err = next(windows, p.Policy, now)
+		start, d.Again, err = next(windows, p.Policy, 0, now)
+		if job := spec.Jobs.Before; job != nil {
+			var again time.Time
+			jobStart, again, err = next(windows, p.Policy, job.Deadline.Duration, now)
+			if again.Before(d.Again) {
+				d.Again = again
+			}
+		}
 	}
 	if err != nil {
 		d.Invalid = err.Error()
@@ -116,10 +125,19 @@ func decide(pools []Pool, p Pool, now time.Time) (d Decision) {
 	case soaked.After(now):
 		d.Refusal = fmt.Sprintf("waits until the canaries of NodeRolloutPolicy %s have run the config for %s, at %s",
 			p.Name, duration.HumanDuration(spec.Canary.Soak.Duration), soaked.UTC().Format(time.RFC3339))
-	case start.After(now):
-		d.Refusal = fmt.Sprintf("waits for the next window of NodeRolloutPolicy %s in which it can be done, at %s", p.Name, start.Format(time.RFC3339))
+	default:
+		d.Refusal = waitForWindow(p.Name, "it", start, now)
+		d.Unprepared = waitForWindow(p.Name, "its Job and its update", jobStart, now)
 	}
 	return d
+}
+
+// waitForWindow says that what can be done in a window waits for its start; it returns an empty text if that is not after now.
+func waitForWindow(policy, what string, start, now time.Time) string {
+	if !start.After(now) {
+		return ""
+	}
+	return fmt.Sprintf("waits for the next window of NodeRolloutPolicy %s in which %s can be done, at %s", policy, what, start.Format(time.RFC3339))
 }
 
 // decideCanary limits the start to the canaries until enough nodes have run the config for long enough. It returns the time at which that is so; zero
@@ -153,17 +171,21 @@ func (d *Decision) decideCanary(p Pool, now time.Time) (soaked time.Time) {
 	return d.Canary.Since.Add(canary.Soak.Duration)
 }
 
-// next returns the time at which a node may start, now or later, and the time at which that changes. A window that is too short for the measured
+// next returns the time at which a node may start, now or later, and the time at which that changes. deadline is the time that a Job before the update may
+// need; 0 without one. A window that is too short for the measured
 // duration counts for the expected one: otherwise a slow update would end all others, and no faster one could be measured.
-func next(windows []window, p *api.NodeRolloutPolicy, now time.Time) (start, again time.Time, err error) {
+func next(windows []window, p *api.NodeRolloutPolicy, deadline time.Duration, now time.Time) (start, again time.Time, err error) {
 	all := intervals(windows, now)
-	need := nodeDuration(p)
+	need := nodeDuration(p) + deadline
 	start, longest, ok := find(all, need, now)
-	if expected := expectedDuration(p); !ok && expected < need {
+	if expected := expectedDuration(p) + deadline; !ok && expected < need {
 		need = expected
 		start, longest, ok = find(all, need, now)
 	}
 	switch {
+	case !ok && deadline > 0:
+		return start, again, fmt.Errorf("a node needs %s after a Job of up to %s, and the longest of spec.windows has %s: extend it, or set spec.expectedDuration or spec.jobs.before.deadline",
+			duration.HumanDuration(need-deadline), duration.HumanDuration(deadline), duration.HumanDuration(longest))
 	case !ok:
 		return start, again, fmt.Errorf("a node needs %s, and the longest of spec.windows has %s: extend it, or set spec.expectedDuration",
 			duration.HumanDuration(need), duration.HumanDuration(longest))

@@ -126,6 +126,46 @@ func TestSlowUpdateDoesNotEndAllOthers(t *testing.T) {
 	assert.Equal(t, "a node needs 61m, and the longest of spec.windows has 60m: extend it, or set spec.expectedDuration", d.Invalid)
 }
 
+// TestJobBeforeAnUpdateNeedsTime has a window of an hour, and a Job and an update that need a part of it each.
+func TestJobBeforeAnUpdateNeedsTime(t *testing.T) {
+	t.Parallel()
+	const waits = "waits for the next window of NodeRolloutPolicy worker in which "
+	for _, tt := range []struct {
+		name, now        string
+		expected, job    int
+		want, unprepared string
+		again            string
+		invalid          string
+	}{
+		{"both fit", "2026-11-28T10:10:00Z", 20, 30, "", "", "2026-11-28T10:10:01Z", ""},
+		{
+			"only the update fits", "2026-11-28T10:10:01Z", 20, 30,
+			"", waits + "its Job and its update can be done, at 2026-11-29T10:00:00Z", "2026-11-28T10:40:01Z", "",
+		},
+		{
+			"nothing fits", "2026-11-28T10:50:00Z", 20, 30,
+			waits + "it can be done, at 2026-11-29T10:00:00Z", waits + "its Job and its update can be done, at 2026-11-29T10:00:00Z", "2026-11-29T10:00:00Z", "",
+		},
+		{
+			"no window is long enough for both", "2026-11-28T10:00:00Z", 45, 30, "", "", "0001-01-01T00:00:00Z",
+			"a node needs 45m after a Job of up to 30m, and the longest of spec.windows has 60m: extend it, or set spec.expectedDuration or spec.jobs.before.deadline",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			spec := api.NodeRolloutPolicySpec{Windows: []api.UpdateWindow{{Start: "10:00", End: "11:00"}}, ExpectedDuration: minutes(tt.expected)}
+			spec.Jobs.Before = &api.NodeJob{Deadline: *minutes(tt.job)}
+			d := decideFor(spec, at(t, tt.now))
+			assert.Equal(t, tt.invalid, d.Invalid)
+			if tt.invalid == "" {
+				assert.Equal(t, tt.want, d.Refusal)
+			}
+			assert.Equal(t, tt.unprepared, d.Unprepared)
+			assert.Equal(t, tt.again, d.Again.Format(time.RFC3339))
+		})
+	}
+}
+
 // TestInvalidPolicyReportsItsBudget has an invalid field beside an exhausted budget.
 func TestInvalidPolicyReportsItsBudget(t *testing.T) {
 	t.Parallel()
@@ -259,6 +299,7 @@ func TestPoolsWaitForThoseTheyDependOn(t *testing.T) {
 		{Pool{}, "it is not updated yet"},
 		{Pool{Paused: true, Degraded: 1}, "it is paused; 'cvo nodes resume master' resumes it"},
 		{Pool{Error: "MachineConfig a is invalid: x", Paused: true}, "it has no valid config: MachineConfig a is invalid: x"},
+		{Pool{Jobs: Jobs{Why: "node n1 is held, because Job a/b failed"}, Paused: true}, "node n1 is held, because Job a/b failed"},
 		{Pool{Degraded: 2}, "it has 2 degraded nodes; 'cvo nodes status master' shows why"},
 	} {
 		tt.master.Name = "master"

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/node/plan"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
 
@@ -171,4 +172,17 @@ func TestPoolWaitsForMetrics(t *testing.T) {
 	clk.SetTime(clk.Now().Add(answerAge))
 	reconcilePools()
 	assert.Equal(t, 3, metrics.queries, "without a free slot, the answer does not matter")
+}
+
+// TestAnswerMayEndDuringAReconcile has an answer that counts when it is read, and not when the next reconcile is requested.
+func TestAnswerMayEndDuringAReconcile(t *testing.T) {
+	r := newMemory(1).controller()
+	end := r.clock.Now().Add(time.Second)
+	r.queries.answers["ALERTS"] = answer{results: 1, until: end}
+	r.clock = clocktesting.NewFakePassiveClock(end)
+	o := &rollout{policy: &api.NodeRolloutPolicy{}}
+	o.policy.Spec.Health.PoolUnhealthyIf = "ALERTS"
+	inputs := []plan.Pool{{Candidates: []*corev1.Node{{}}, Slots: 1, Refused: map[string]string{}}}
+	r.checkMetrics(t.Context(), []*rollout{o}, inputs)
+	assert.Equal(t, time.Millisecond, o.wait)
 }

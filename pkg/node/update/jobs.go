@@ -56,12 +56,12 @@ func (r *pools) makeJob(ctx context.Context, o *rollout, step policy.Step, n *co
 	job := policy.JobOf(o.policy, step)
 	next := policy.NewJob(o.jobSources[step].CronJob, job.Deadline.Duration, step, n.Name, o.pool.Spec.Configuration.Name)
 	why := fmt.Sprintf("waits for Job %s/%s", next.Namespace, next.Name)
-	if isNew, err := r.jobs.Create(ctx, job, next); isNew {
+	if isNew, after, err := r.jobs.Create(ctx, job, next); isNew {
 		logr.FromContextOrDiscard(ctx).Info("Job created", "namespace", next.Namespace, "job", next.Name, "pool", o.pool.Name, "node", n.Name)
 	} else if err != nil {
 		why = fmt.Sprintf("waits for a Job of CronJob %s/%s, which cannot be created: %v", job.Namespace, job.Name, err)
-		if o.wait == 0 || idleRetry < o.wait {
-			o.wait = idleRetry
+		if o.wait == 0 || after < o.wait {
+			o.wait = after
 		}
 	}
 	// The node keeps its place, so that the pool's message stays the same.

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -149,6 +150,23 @@ func TestSlotIsReleasedAfterItsTime(t *testing.T) {
 	require.Len(t, events.Events, 1)
 	assert.Equal(t, "Warning SlotReleased Released the slot of the node by spec.blockedDrain.releaseSlotAfter (120m) of NodeRolloutPolicy worker: "+
 		"Pod shop/web stays", <-events.Events)
+}
+
+// TestControlPlaneReleasesNoSlot has a node whose drain is blocked, in several pools.
+func TestControlPlaneReleasesNoSlot(t *testing.T) {
+	now := time.Now()
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{
+		api.CurrentConfigAnnotation: "old", api.DesiredConfigAnnotation: "new", api.DesiredDrainAnnotation: "drain-new", api.CordonAnnotation: "1",
+	}}}
+	n.Status.Conditions = []corev1.NodeCondition{{
+		Type: corev1.NodeDrainInProgress, Status: corev1.ConditionTrue, Reason: "Blocked", LastTransitionTime: metav1.NewTime(now.Add(-time.Hour)),
+	}}
+	for name, want := range map[string][]*corev1.Node{api.WorkerPool: {n}, api.ControlPlanePool: nil, api.ArbiterPool: nil} {
+		o := &rollout{pool: &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: name}}, nodes: []*corev1.Node{n}, policy: &api.NodeRolloutPolicy{}}
+		o.pool.Spec.Configuration.Name = "new"
+		o.policy.Spec.BlockedDrain.ReleaseSlotAfter.Duration = time.Minute
+		assert.Equal(t, want, o.blocked(now), name)
+	}
 }
 
 func TestWaitsForJobsAreExplained(t *testing.T) {

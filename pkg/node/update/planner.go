@@ -3,8 +3,6 @@ package update
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -30,12 +28,12 @@ type planner struct {
 	versions map[types.NamespacedName]version
 	// pods are the pods that a drain evicts without rules, as they were added. The index lacks those that the rules of their node skip.
 	pods map[types.UID]*corev1.Pod
-	// rules are the drain rules by node, and ruled identifies them.
+	// rules are the drain rules by node, and ruled identifies them, by node, too.
 	rules map[string]drain.Rules
-	ruled string
+	ruled map[string]version
 }
 
-// version changes with the selector of a budget.
+// version changes with the selector of a budget, or the drain rules of a policy.
 type version struct {
 	uid        types.UID
 	generation int64
@@ -112,21 +110,28 @@ func (x *planner) remove(uid types.UID) {
 
 // follow makes the planner follow the drain rules of pools.
 func (x *planner) follow(rollouts []*rollout) {
-	rules, ruled := map[string]drain.Rules{}, ""
-	for _, o := range rollouts {
-		byNode := drain.RulesByNode(o.policy, o.nodes)
-		if len(byNode) == 0 {
-			continue
-		}
-		maps.Copy(rules, byNode)
-		ruled += fmt.Sprintln(o.policy.Name, o.policy.UID, o.policy.Generation, slices.Sorted(maps.Keys(byNode)))
-	}
 	x.mutex.Lock()
 	defer x.mutex.Unlock()
-	if ruled != x.ruled {
-		x.rules, x.ruled = rules, ruled
-		x.index, x.versions = plan.NewIndex(nil), nil // the next plan makes another one
+	isSame, nodes := true, 0
+	for _, o := range rollouts {
+		if !drain.HasSkips(o.policy) {
+			continue
+		}
+		nodes += len(o.nodes)
+		for _, n := range o.nodes {
+			isSame = isSame && x.ruled[n.Name] == version{o.policy.UID, o.policy.Generation}
+		}
 	}
+	if isSame && nodes == len(x.ruled) {
+		return
+	}
+	x.rules, x.ruled = map[string]drain.Rules{}, map[string]version{}
+	for _, o := range rollouts {
+		for name, rules := range drain.RulesByNode(o.policy, o.nodes) {
+			x.rules[name], x.ruled[name] = rules, version{o.policy.UID, o.policy.Generation}
+		}
+	}
+	x.index, x.versions = plan.NewIndex(nil), nil // the next plan makes another one
 }
 
 // plan returns the plan for each pool.
@@ -149,11 +154,12 @@ func (x *planner) plan(budgets []policyv1.PodDisruptionBudget, pools []plan.Pool
 	return x.index.Plan(pools, now)
 }
 
-// refusal returns the budget that allows no disruption now and protects a pod on a node, as namespace/name; empty if there is none, or if there are several.
+// refusal returns the budget that blocks the drain of a node, as namespace/name: it is the only one that allows no disruption now and protects a pod there, and
+// the reported blocker names it. Otherwise refusal is empty: a webhook may be the reason.
 func (x *planner) refusal(n *corev1.Node) string {
 	x.mutex.Lock()
 	defer x.mutex.Unlock()
-	if zero, contested := x.index.Refusals(n.Name); len(zero) == 1 && len(contested) == 0 {
+	if zero, contested := x.index.Refusals(n.Name); len(zero) == 1 && len(contested) == 0 && drain.NamesBudget(drain.Blocker(n), zero[0].Name) {
 		return zero[0].String()
 	}
 	return ""

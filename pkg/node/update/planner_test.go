@@ -91,8 +91,14 @@ func TestSkippedPodsNeedNoBudget(t *testing.T) {
 	assert.False(t, starts())
 	rules.Spec.DrainRules, rules.Generation = []api.DrainRule{{PodSelector: metav1.LabelSelector{MatchLabels: web.Labels}, Action: api.DrainSkip}}, 2
 	assert.True(t, starts())
+	index := x.index
 	x.OnUpdate(web, web)
 	assert.True(t, starts())
+	assert.Same(t, index, x.index, "the rules have not changed")
+	x.follow([]*rollout{{policy: rules, nodes: []*corev1.Node{n, {}}}})
+	assert.Len(t, x.rules, 2)
+	x.follow([]*rollout{{policy: rules}})
+	assert.Empty(t, x.rules, "the nodes have left the pool")
 	x.OnDelete(web)
 	rules.Spec.DrainRules, rules.Generation = nil, 3
 	assert.True(t, starts(), "the pod is gone")
@@ -100,6 +106,28 @@ func TestSkippedPodsNeedNoBudget(t *testing.T) {
 	assert.False(t, starts())
 	rules = nil
 	assert.False(t, starts())
+}
+
+// TestBudgetOfABlockedDrainIsKnown has a node with a pod that a budget protects, and one that another budget protects.
+func TestBudgetOfABlockedDrainIsKnown(t *testing.T) {
+	x := newPlanner()
+	x.OnAdd(newPod("1", "web", "ReplicaSet"), true)
+	x.OnAdd(newPod("2", "db", "StatefulSet"), true)
+	budgets := []policyv1.PodDisruptionBudget{newBudget("web"), newBudget("db")}
+	refusal := func(zeroDB bool, blocker string) string {
+		budgets[1].Status.DisruptionsAllowed = 1
+		if zeroDB {
+			budgets[1].Status.DisruptionsAllowed = 0
+		}
+		x.plan(budgets, nil, time.Now())
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeDrainInProgress, Reason: "Blocked", Message: blocker}}
+		return x.refusal(n)
+	}
+	const byBudget = "Pod shop/1 stays: The disruption budget web needs 2 healthy pods and has 2 currently"
+	assert.Equal(t, "shop/web", refusal(false, byBudget))
+	assert.Empty(t, refusal(false, `Pod shop/2 stays: admission webhook "policy.example.com" denied the request`))
+	assert.Empty(t, refusal(true, byBudget), "either one may refuse the next eviction")
 }
 
 // BenchmarkPlanner makes a plan for 2,000 nodes with 60,000 pods and 3,000 budgets.

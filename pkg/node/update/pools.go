@@ -88,7 +88,7 @@ func newPools(c client.Client, guard *controlplane.Guard, clk clock.PassiveClock
 		access:  newAccess(c),
 		sources: map[string]*sources{},
 		queries: newQueries(o.Metrics, clk),
-		jobs:    job.NewWatcher(o.Pod.Namespace),
+		jobs:    job.NewWatcher(o.Pod.Namespace, clk),
 	}
 }
 
