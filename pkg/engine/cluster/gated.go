@@ -44,8 +44,8 @@ func CacheOptions(clusterVersion string) cache.Options {
 }
 
 // Gated keeps the parts of objects that gates read. Anyone may put our label on a workload, so it keeps nothing of an
-// object that no manifest names, and decodes it only if it is not encoded as protobuf. The watches start once the
-// manifests are known. ClusterOperators are in the manager's cache.
+// object that no manifest names, and decodes it only if it is not encoded as protobuf. The watches request protobuf and
+// start once the manifests are known. ClusterOperators are in the manager's cache.
 type Gated struct {
 	operators cache.Cache
 	changed   func()
@@ -75,6 +75,8 @@ func NewGated(config *rest.Config, httpClient *http.Client, scheme *runtime.Sche
 func sievedClient(config *rest.Config, httpClient *http.Client, scheme *runtime.Scheme, k gate.Kind) (rest.Interface, error) {
 	sieved := *httpClient
 	sieved.Transport = observe.Sieve(sieved.Transport)
+	config = rest.CopyConfig(config)
+	config.ContentType = runtime.ContentTypeProtobuf // also for the types that client-go does not know
 	c, err := apiutil.RESTClientForGVK(k.GroupVersionKind, false, false, config, serializer.NewCodecFactory(scheme), &sieved)
 	if err != nil {
 		return nil, fmt.Errorf("creating client for %s: %w", k.Kind, err)

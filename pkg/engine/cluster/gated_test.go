@@ -1,11 +1,14 @@
 package cluster
 
 import (
+	"encoding/json"
 	"maps"
 	"net/http"
+	"path"
 	"reflect"
 	"regexp"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,6 +18,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -197,5 +201,59 @@ func TestForeignWorkloadsAreNotDecoded(t *testing.T) {
 			break
 		}
 		events.Stop()
+	}
+}
+
+// contentTypes records the content types of the server's watches.
+type contentTypes struct {
+	next http.RoundTripper
+	seen sync.Map
+}
+
+// RoundTrip implements http.RoundTripper.
+func (c *contentTypes) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := c.next.RoundTrip(r)
+	if err == nil && r.URL.Query().Has("watch") {
+		c.seen.Store(path.Base(r.URL.Path), answer.Header.Get("Content-Type"))
+	}
+	return answer, err
+}
+
+// TestCRDsAndAPIServicesArriveAsProtobuf compares the objects that the watches deliver with the server's JSON.
+func TestCRDsAndAPIServicesArriveAsProtobuf(t *testing.T) {
+	config := controlPlane.For(t).Config("test")
+	scheme, err := NewScheme()
+	require.NoError(t, err)
+	admin, err := client.New(config, client.Options{})
+	require.NoError(t, err)
+	web, err := rest.HTTPClientFor(config)
+	require.NoError(t, err)
+	recorder := &contentTypes{next: web.Transport}
+	web.Transport = recorder
+	gated, err := NewGated(config, web, scheme, nil, func() {})
+	require.NoError(t, err)
+	go func() { _ = gated.Run(t.Context()) }()
+	gated.Want(nil)
+	for _, k := range labeledKinds() {
+		if k.Kind != "CustomResourceDefinition" && k.Kind != "APIService" {
+			continue
+		}
+		ctx, object := t.Context(), workload(t, k, "protobuf")
+		require.NoError(t, admin.Create(ctx, object))
+		id := manifest.ID{Group: k.Group, Kind: k.Kind, Name: object.GetName()}
+		require.EventuallyWithT(t, func(t *assert.CollectT) {
+			require.NoError(t, admin.Get(ctx, client.ObjectKeyFromObject(object), object))
+			data, err := json.Marshal(object)
+			require.NoError(t, err)
+			want := k.New()
+			require.NoError(t, json.Unmarshal(data, want))
+			want.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+			_, err = slim(want)
+			require.NoError(t, err)
+			assert.NotEmpty(t, object.Object["status"])
+			assert.Equal(t, want, gated.object(id))
+		}, time.Minute, 50*time.Millisecond)
+		contentType, _ := recorder.seen.Load(k.Resource)
+		assert.Contains(t, contentType, "application/vnd.kubernetes.protobuf", k.Kind)
 	}
 }

@@ -15,7 +15,7 @@ var (
 )
 
 // Conditioned is an object reduced to its metadata and conditions. Decoding skips everything else: a CRD's schema can be 700 kB of JSON,
-// and no gate needs it.
+// and no gate needs it. Both JSON and protobuf can be decoded.
 type Conditioned struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
