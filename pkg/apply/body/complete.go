@@ -96,12 +96,25 @@ func storedForm(gvk schema.GroupVersionKind, object map[string]any) {
 		}
 		return
 	}
-	fields := builtin.Fields(t)
+	s := structs{}
+	fields := s.fields(t)
 	for field, value := range object {
 		if t, ok := fields[field]; ok {
-			object[field], _ = inStoredForm(t, value)
+			object[field], _ = s.inStoredForm(t, value)
 		}
 	}
+}
+
+// structs caches the fields of the structs in one object: the schema of a CRD contains thousands of one type.
+type structs map[reflect.Type]map[string]reflect.Type
+
+func (s structs) fields(t reflect.Type) map[string]reflect.Type {
+	fields, known := s[t]
+	if !known {
+		fields = builtin.Fields(t)
+		s[t] = fields
+	}
+	return fields
 }
 
 // withoutEmptyMetadata removes empty parts from the metadata of objects inside a value.
@@ -141,28 +154,28 @@ func withoutEmptyMetadata(value any) (next any, changed bool) {
 }
 
 // inStoredForm returns the stored form of a value for a field of type t, and whether it differs from the value.
-func inStoredForm(t reflect.Type, value any) (next any, changed bool) {
+func (s structs) inStoredForm(t reflect.Type, value any) (next any, changed bool) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
 	switch v := value.(type) {
 	case map[string]any:
-		return mapInStoredForm(t, v)
+		return s.mapInStoredForm(t, v)
 	case []any:
-		return listInStoredForm(t, v)
+		return s.listInStoredForm(t, v)
 	}
 	return value, false
 }
 
-func mapInStoredForm(t reflect.Type, value map[string]any) (next any, changed bool) {
+func (s structs) mapInStoredForm(t reflect.Type, value map[string]any) (next any, changed bool) {
 	typeOf := func(string) reflect.Type { return nil }
 	switch {
 	case t == reflect.TypeFor[apiextensionsv1.JSONSchemaPropsOrArray](), t == reflect.TypeFor[apiextensionsv1.JSONSchemaPropsOrBool]():
-		return mapInStoredForm(reflect.TypeFor[apiextensionsv1.JSONSchemaProps](), value)
+		return s.mapInStoredForm(reflect.TypeFor[apiextensionsv1.JSONSchemaProps](), value)
 	case reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()):
 		return value, false // the content is free-form
 	case t.Kind() == reflect.Struct:
-		fields := builtin.Fields(t)
+		fields := s.fields(t)
 		typeOf = func(key string) reflect.Type { return fields[key] }
 	case t.Kind() == reflect.Map && len(value) == 0:
 		return nil, true
@@ -175,7 +188,7 @@ func mapInStoredForm(t reflect.Type, value map[string]any) (next any, changed bo
 		if itemType == nil {
 			continue
 		}
-		item, itemChanged := inStoredForm(itemType, item)
+		item, itemChanged := s.inStoredForm(itemType, item)
 		if item == nil && t.Kind() == reflect.Map && isText(itemType) {
 			item, itemChanged = "", true // as a typed client reads null
 		}
@@ -189,7 +202,7 @@ func mapInStoredForm(t reflect.Type, value map[string]any) (next any, changed bo
 	return out, changed
 }
 
-func listInStoredForm(t reflect.Type, value []any) (next any, changed bool) {
+func (s structs) listInStoredForm(t reflect.Type, value []any) (next any, changed bool) {
 	if t == reflect.TypeFor[apiextensionsv1.JSONSchemaPropsOrArray]() {
 		t = reflect.TypeFor[[]apiextensionsv1.JSONSchemaProps]()
 	}
@@ -201,7 +214,7 @@ func listInStoredForm(t reflect.Type, value []any) (next any, changed bool) {
 	}
 	out := value
 	for i, item := range value {
-		if item, itemChanged := inStoredForm(t.Elem(), item); itemChanged && item != nil {
+		if item, itemChanged := s.inStoredForm(t.Elem(), item); itemChanged && item != nil {
 			if !changed {
 				out, changed = slices.Clone(value), true
 			}
