@@ -84,9 +84,11 @@ func manifestFiles(fsys fs.FS, dir string) ([]string, error) {
 			continue
 		}
 		name := path.Join(dir, e.Name())
-		// The folder may contain symbolic links, as mounted ConfigMaps do. The type of their targets decides.
-		if info, err := fs.Stat(fsys, name); err == nil && info.IsDir() {
-			continue
+		// The folder may contain symbolic links, as mounted ConfigMaps do. The type of their targets decides. Stat unpacks a file of an image.
+		if !e.Type().IsRegular() {
+			if info, err := fs.Stat(fsys, name); err == nil && info.IsDir() {
+				continue
+			}
 		}
 		names = append(names, name)
 	}
