@@ -347,3 +347,23 @@ func text(t *testing.T, m *manifest.Manifest) string {
 	require.NoError(t, err)
 	return string(data)
 }
+
+// countedFiles counts how often each file is opened.
+type countedFiles struct {
+	fs.FS
+	opened map[string]int
+}
+
+func (c countedFiles) Open(name string) (fs.File, error) {
+	c.opened[name]++
+	return c.FS.Open(name)
+}
+
+// TestManifestsAreOpenedOnce reads manifests from a file system that can only open files, as that of an image.
+func TestManifestsAreOpenedOnce(t *testing.T) {
+	counted := countedFiles{fstest.MapFS{"a/0000_10_a_a.yaml": {Data: []byte(configMap("a"))}, "a/b.yaml/c": {}}, map[string]int{}}
+	manifests, err := payload.ReadManifests(counted, "a", "", "", nil)
+	require.NoError(t, err)
+	require.Len(t, manifests, 1, "the folder b.yaml is not a manifest")
+	assert.Equal(t, 1, counted.opened["a/0000_10_a_a.yaml"])
+}

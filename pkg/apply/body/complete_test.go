@@ -1,6 +1,7 @@
 package body
 
 import (
+	"fmt"
 	"maps"
 	"testing"
 
@@ -49,6 +50,21 @@ func TestBodyHasTheStoredForm(t *testing.T) {
 			assert.Equal(t, object, shared, "the manifest must not change")
 		})
 	}
+}
+
+// TestFieldsOfStructsAreReadOncePerObject counts allocations.
+func TestFieldsOfStructsAreReadOncePerObject(t *testing.T) {
+	properties := map[string]any{}
+	for i := range 100 {
+		properties[fmt.Sprint(i)] = map[string]any{"type": "array", "items": map[string]any{"type": "string"}}
+	}
+	crd := map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+		"spec": map[string]any{"versions": []any{map[string]any{"schema": map[string]any{"openAPIV3Schema": map[string]any{"properties": properties}}}}},
+	}
+	gvk := (&unstructured.Unstructured{Object: crd}).GroupVersionKind()
+	allocations := testing.AllocsPerRun(10, func() { storedForm(gvk, maps.Clone(crd)) })
+	assert.Less(t, allocations, 1000.0)
 }
 
 // BenchmarkBody measures the cost of building the object to send, without encoding it.
