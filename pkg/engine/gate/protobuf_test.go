@@ -29,7 +29,7 @@ func stored(t testing.TB, document []byte) apiextensionsv1.CustomResourceDefinit
 	crd.UID, crd.Generation, crd.ResourceVersion, crd.CreationTimestamp = types.UID("u-"+crd.Name), 3, "77", then
 	crd.Finalizers, crd.DeletionTimestamp = []string{"customresourcecleanup.apiextensions.k8s.io"}, &then
 	crd.ManagedFields = []metav1.ManagedFieldsEntry{{
-		Manager: "m", Operation: metav1.ManagedFieldsOperationApply, Time: &then, FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{}}`)},
+		Manager: "m", Operation: metav1.ManagedFieldsOperationApply, Time: &then, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{}}`),
 	}}
 	crd.Status = apiextensionsv1.CustomResourceDefinitionStatus{
 		AcceptedNames: crd.Spec.Names, StoredVersions: []string{"v1"},
@@ -96,8 +96,14 @@ func FuzzUnmarshal(f *testing.F) {
 	list, err := (&apiextensionsv1.CustomResourceDefinitionList{Items: []apiextensionsv1.CustomResourceDefinition{crd, crd}}).Marshal()
 	require.NoError(f, err)
 	for _, seed := range [][]byte{
-		data, list, data[:len(data)-1], {0x1a, 0x02, 0x0a, 0x00}, {0x1a, 0x04, 0x0a, 0x02, 0x1a, 0x00}, {0x1b, 0x1c}, {0x18, 0x01},
-		{0x1a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}, {0x00}, {0xff},
+		data, list, data[:len(data)-1],
+		{0x1a, 0x02, 0x0a, 0x00},
+		{0x1a, 0x04, 0x0a, 0x02, 0x1a, 0x00},
+		{0x1b, 0x1c},
+		{0x18, 0x01},
+		{0x1a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01},
+		{0x00},
+		{0xff},
 	} {
 		f.Add(seed)
 	}
