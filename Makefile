@@ -127,7 +127,7 @@ MODULE := github.com/cluster-version/cvo
 LIST := go list ./... | grep -vE '^$(MODULE)/test/($(WHOLE))$$'
 PACKAGES = $$($(LIST))
 # `make test` runs these packages without Go's test cache, because their tests build programs, or run scripts or installed programs.
-BUILDERS := cmd/cvo|hack|test/e2e/cluster|test/e2e/platform|test/monitoring|test/operators/actor
+BUILDERS := cmd/cvo|hack|test/e2e/cluster|test/e2e/platform|test/env|test/monitoring|test/operators/actor
 CACHED = $$($(LIST) | grep -vE '^$(MODULE)/($(BUILDERS))$$')
 UNCACHED := ./test/docs $(addprefix ./,$(subst |, ,$(BUILDERS)))
 # A run of selected packages leaves the results of all packages alone.

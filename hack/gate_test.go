@@ -245,7 +245,7 @@ func runMake(t *testing.T, results string, args ...string) *exec.Cmd {
 func plainFolder(t *testing.T) string {
 	t.Helper()
 	require.NoError(t, os.MkdirAll("../.cache", 0o755))
-	folder, err := os.MkdirTemp("../.cache", "gate-")
+	folder, err := os.MkdirTemp("../.cache", "gate-") //nolint:usetesting // t.TempDir is below TMPDIR
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(folder) })
 	return filepath.Join(".cache", filepath.Base(folder))

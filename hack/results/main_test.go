@@ -91,9 +91,9 @@ func TestRanRequiresATest(t *testing.T) {
 			err = ran([]run{parsed}, false)
 			assert.Equal(t, tt.fails, err != nil, "%v", err)
 			if tt.want != "" {
-				assert.ErrorContains(t, err, tt.want)
+				require.ErrorContains(t, err, tt.want)
 			} else if err != nil {
-				assert.ErrorIs(t, err, errShown)
+				require.ErrorIs(t, err, errShown)
 			}
 			assert.Equal(t, tt.skipped, ran([]run{parsed}, true) != nil)
 		})

@@ -29,7 +29,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	require.NoError(t, err)
 	files := map[string]bool{".": true}
 	pages := map[string]outline{}
-	for _, file := range strings.Split(strings.Trim(string(listed), "\x00"), "\x00") {
+	for file := range strings.SplitSeq(strings.Trim(string(listed), "\x00"), "\x00") {
 		source, err := os.ReadFile(filepath.Join(root, file))
 		if os.IsNotExist(err) {
 			continue // deleted, but still in the index
@@ -84,11 +84,11 @@ func readOutline(source []byte) outline {
 		case *ast.CodeSpan:
 			return ast.WalkSkipChildren, nil
 		case *ast.Paragraph:
-			p.undefined = append(p.undefined, reference.FindAllString(shown(node, source, false), -1)...)
+			p.undefined = append(p.undefined, reference.FindAllString(textOf(node, source, false), -1)...)
 		case *ast.Heading:
-			anchor := anchorOf(shown(node, source, true))
+			anchor := anchorOf(textOf(node, source, true))
 			for i := 1; p.anchors[anchor]; i++ {
-				anchor = fmt.Sprintf("%s-%d", anchorOf(shown(node, source, true)), i)
+				anchor = fmt.Sprintf("%s-%d", anchorOf(textOf(node, source, true)), i)
 			}
 			p.anchors[anchor] = true
 		}
@@ -97,8 +97,8 @@ func readOutline(source []byte) outline {
 	return p
 }
 
-// shown returns the text that a reader sees of a node, with or without that of code.
-func shown(node ast.Node, source []byte, code bool) string {
+// textOf returns the text that a reader sees of a node, with or without that of code.
+func textOf(node ast.Node, source []byte, code bool) string {
 	var out bytes.Buffer
 	_ = ast.Walk(node, func(node ast.Node, entering bool) (ast.WalkStatus, error) {
 		if _, ok := node.(*ast.CodeSpan); ok && !code {

@@ -455,7 +455,11 @@ func TestOrphansOfTheReleaseAreListed(t *testing.T) {
 	require.NoError(t, otherClient(t).Update(t.Context(), controlled))
 	inv := inventory.Inventory{Release: "1.0.0"}
 	for _, record := range []inventory.Record{
-		{ID: config("named")}, {ID: config("excluded")}, {ID: config("dropped"), Release: "0.9.0", Dropped: "1.0.0"}, {ID: config("controlled")}, {ID: config("gone")},
+		{ID: config("named")},
+		{ID: config("excluded")},
+		{ID: config("dropped"), Release: "0.9.0", Dropped: "1.0.0"},
+		{ID: config("controlled")},
+		{ID: config("gone")},
 		{ID: manifest.ID{Kind: "Namespace", Name: "a"}},
 	} {
 		record.Version, record.Release = "v1", cmp.Or(record.Release, "1.0.0")
