@@ -212,7 +212,7 @@ func TestInaccessibleRegistryIsNoFailedVerification(t *testing.T) {
 			[]string{"--certificate-authority", trusted, "--registry-config", credentials(private, "carol")},
 		},
 		{
-			"an account without access", private, "unauthorized: registry " + private + " accepts the credentials but denies access to platform/release: grant the account access", "\n",
+			"an account without access", private, "unauthorized: registry " + private + " denies access to platform/release: grant access to the account", "\n",
 			[]string{"--certificate-authority", trusted, "--registry-config", credentials(private, "alice")},
 		},
 		{"an unknown authority", open, "the certificate of " + open + " is not signed by a trusted authority: add that authority", "; use --certificate-authority FILE\n", nil},

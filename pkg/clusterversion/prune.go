@@ -33,7 +33,7 @@ func (w *rolling) prune(ctx context.Context) time.Duration {
 		return 0
 	}
 	due := slices.DeleteFunc(w.ledger.Orphans(), func(o inventory.Record) bool {
-		return w.clock.Since(w.pruned[o.ID]) < pruneInterval
+		return w.clock.Since(w.pruned[o.ID]) < pruneInterval || inventory.IsUnmanaged(o.ID, w.r.original.Spec.Overrides)
 	})
 	if len(due) == 0 {
 		return w.pruneAgain()

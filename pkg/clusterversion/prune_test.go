@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -83,6 +84,7 @@ func TestPruneReportsItsOwnDeletions(t *testing.T) {
 	}{
 		{"it deletes the object", []pruned{{"left": {action: apply.Deleted, uid: "u"}}}, true},
 		{"it starts the deletion", []pruned{{"left": {action: apply.Deleting, uid: "u"}}, {"left": {action: apply.Deleted}}}, true},
+		{"an override excludes the object", nil, false},
 		{"the object is gone", []pruned{{"left": {action: apply.Deleted}}}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -97,6 +99,15 @@ func TestPruneReportsItsOwnDeletions(t *testing.T) {
 			w := &rolling{
 				Reconciler: c, mode: release.Reconciling, pruned: map[manifest.ID]time.Time{}, unpruned: map[manifest.ID]bool{},
 				r: &round{original: clusterAt(), accepted: &a}, engine: Engine{Completed: func(context.Context) {}},
+			}
+			if tt.answers == nil {
+				w.engine.Pruner = pruned{"left": {action: apply.Deleted, uid: "u"}}
+				id := c.ledger.Orphans()[0].ID
+				w.r.original.Spec.Overrides = []configv1.ComponentOverride{{Group: id.Group, Kind: id.Kind, Namespace: id.Namespace, Name: id.Name, Unmanaged: true}}
+				w.prune(t.Context())
+				assert.Len(t, c.ledger.Orphans(), 1)
+				assert.Empty(t, events.Events)
+				return
 			}
 			for _, answer := range tt.answers {
 				w.engine.Pruner = answer

@@ -74,6 +74,8 @@ func Wrap(m *manifest.Manifest, err error) error {
 	e.Fields = unconvertible(err)
 	switch {
 	case e.Remedy != "":
+	case IsWebhookConversion(err):
+		e.Remedy = "repair the conversion webhook in the kind's CustomResourceDefinition, or the service behind it"
 	case IsUnreadable(err):
 		e.Remedy = "the server cannot read the existing object in the manifest's API version: correct or remove the named value in the object"
 	case IsConversion(err):
@@ -140,7 +142,7 @@ func classify(err error) (reason, cause string) {
 		return api.ReasonPayloadRetrievalFailed, ErrRetrieval.Error()
 	case kinds.IsNoMatch(err), errors.Is(err, kinds.ErrUnavailable):
 		return api.ReasonResourceTypeMissing, "the server does not recognize this resource, check extension API servers"
-	case errors.Is(err, body.ErrManifest), IsBodyMismatch(err), IsUnreadable(err), IsConversion(err):
+	case errors.Is(err, body.ErrManifest), IsBodyMismatch(err), IsUnreadable(err), IsConversion(err), IsWebhookConversion(err):
 		return api.ReasonResourceInvalid, "the object is invalid, possibly due to local cluster configuration"
 	case errors.Is(err, request.ErrAnswer), errors.Is(err, context.Canceled):
 		return api.ReasonPayloadFailed, ""

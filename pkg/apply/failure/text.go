@@ -23,6 +23,10 @@ const (
 	// conversionError is part of the error about a value that does not fit the Go type of a built-in kind, such as Secret data that is not
 	// base64. It also follows unownedMismatch.
 	conversionError = "failed to convert new object ("
+	// failedConversion is part of the error about a conversion webhook that failed or answered with an invalid object, and prunedConversion of
+	// the error about an answer without metadata.
+	failedConversion = "conversion webhook for "
+	prunedConversion = "failed to convert pruned object"
 	// undeclaredField ends a line about a field that a schema does not have.
 	undeclaredField = ": field not declared in schema"
 	// otherType is part of a line about a value of another type.
@@ -119,6 +123,12 @@ func unconvertible(err error) (paths []string) {
 // of its managedFields. The server reports status 500, as for other errors, but another text for a body that does not match the schema.
 func IsConversion(err error) bool {
 	return len(unconvertible(err)) > 0 || removedVersion.MatchString(internalMessage(err))
+}
+
+// IsWebhookConversion reports whether a conversion webhook failed. The server reports status 500, although the control plane works.
+func IsWebhookConversion(err error) bool {
+	text := internalMessage(err)
+	return strings.Contains(text, failedConversion) || strings.Contains(text, prunedConversion)
 }
 
 // RemovedVersion returns the API version of an entry in managedFields that the kind's definition no longer has, or "".

@@ -2,11 +2,17 @@ package failure
 
 import (
 	"errors"
+	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
 func TestMistypedNamesTheFieldsOfAnUnreadableObject(t *testing.T) {
@@ -48,5 +54,19 @@ func TestConversionErrorsAreRecognized(t *testing.T) {
 			err := &apierrors.StatusError{ErrStatus: metav1.Status{Code: tt.code, Message: tt.text}}
 			assert.Equal(t, tt.want, IsConversion(err))
 		})
+	}
+}
+
+func TestFailedConversionWebhookIsNamed(t *testing.T) {
+	for _, text := range []string{
+		`conversion webhook for example.com/v1, Kind=Thing failed: converter is broken`,
+		`failed to convert pruned object to version example.com/v1: missing metadata in converted object`,
+	} {
+		failed, ok := errors.AsType[*Error](Wrap(&manifest.Manifest{Object: &unstructured.Unstructured{}}, &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Reason: metav1.StatusReasonInternalError, Message: text,
+		}}))
+		require.True(t, ok)
+		assert.Equal(t, api.ReasonResourceInvalid, failed.Reason, "the control plane works")
+		assert.Contains(t, failed.Remedy, "repair the conversion webhook")
 	}
 }

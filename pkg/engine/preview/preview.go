@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	configv1 "github.com/openshift/api/config/v1"
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -50,6 +51,8 @@ type Options struct {
 	// Prune is true if the administrator requests the deletion of objects that the release no longer contains. The release may also request
 	// it.
 	Prune bool
+	// Overrides are those of the ClusterVersion. They protect objects from being pruned.
+	Overrides []configv1.ComponentOverride
 	// Width is the maximum number of parallel requests; zero means 16, as in a rollout.
 	Width int
 	// Progress receives the number of processed manifests from the worker goroutines, one call at a time. It may be nil.
@@ -475,16 +478,17 @@ func (r *run) orphans(ctx context.Context) []Orphan {
 	var out []Orphan
 	for _, record := range inventory.Plan(r.options.Inventory, named, r.payload.Release.Version).Orphans() {
 		orphan := Orphan{ID: record.ID, Release: record.Release}
-		if r.options.Prune || r.payload.Release.Prune {
+		switch {
+		case !r.options.Prune && !r.payload.Release.Prune:
+		case inventory.IsUnmanaged(record.ID, r.options.Overrides):
+			orphan.Stays = "spec.overrides excludes it"
+		default:
 			gvk := schema.GroupVersionKind{Group: record.ID.Group, Version: record.Version, Kind: record.ID.Kind}
 			change, err := r.applier.PredictPrune(ctx, gvk, record.ID.Namespace, record.ID.Name, record.UID)
-			switch {
-			case err != nil:
-				orphan.Stays = "unless it can be read: " + err.Error()
-			case change.Action == apply.Deleted:
+			if err == nil && change.Action == apply.Deleted {
 				continue
 			}
-			orphan.Pruned, orphan.Stays = change.Action == apply.Deleting, change.Message
+			orphan.Pruned, orphan.Stays = err != nil || change.Action == apply.Deleting, change.Message
 		}
 		out = append(out, orphan)
 	}

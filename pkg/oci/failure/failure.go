@@ -70,7 +70,7 @@ func explain(ref name.Reference, err error) error {
 				ErrUnauthorized, host, repository, unauthorized(host, status.Request))}
 		case http.StatusForbidden:
 			return &AccessError{kind: ErrUnauthorized, Err: err, Explanation: fmt.Sprintf(
-				"%v: registry %s accepts the credentials but denies access to %s: grant the account access, or use another account", ErrUnauthorized, host, repository)}
+				"%v: registry %s denies access to %s: grant access to the account in the pull secret, or use another account", ErrUnauthorized, host, repository)}
 		case http.StatusNotFound:
 			return fmt.Errorf("%w: registry %s has no %s in %s: check the pullspec, or mirror the image to this registry: %w",
 				ErrNotFound, host, ref.Identifier(), repository, err)
