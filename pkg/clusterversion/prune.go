@@ -11,6 +11,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/apply/kinds"
+	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
 	"github.com/cluster-version/cvo/pkg/clusterversion/background"
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -33,7 +34,7 @@ func (w *rolling) prune(ctx context.Context) time.Duration {
 		return 0
 	}
 	due := slices.DeleteFunc(w.ledger.Orphans(), func(o inventory.Record) bool {
-		return w.clock.Since(w.pruned[o.ID]) < pruneInterval || inventory.IsUnmanaged(o.ID, w.r.original.Spec.Overrides)
+		return w.clock.Since(w.pruned[o.ID]) < pruneInterval || accept.IsUnmanaged(o.ID, w.r.original.Spec.Overrides)
 	})
 	if len(due) == 0 {
 		return w.pruneAgain()

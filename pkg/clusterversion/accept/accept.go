@@ -19,6 +19,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/clusterversion/identity"
 	"github.com/cluster-version/cvo/pkg/clusterversion/request"
 	"github.com/cluster-version/cvo/pkg/engine/permission"
+	"github.com/cluster-version/cvo/pkg/inclusion/override"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -492,6 +493,16 @@ func IsTransient(a Acceptance) bool {
 
 // ByTag reports whether the target names a tag, which may point to another image later.
 func (a Acceptance) ByTag() bool { return a.Verified.Digest != "" && a.Target.Named() != a.Image() }
+
+// IsUnmanaged reports whether an override excludes an object, so that the operator does not prune it either.
+func IsUnmanaged(id manifest.ID, overrides []configv1.ComponentOverride) bool {
+	for _, o := range overrides {
+		if override.Excludes(o, id) {
+			return true
+		}
+	}
+	return false
+}
 
 // Managed returns the manifests that the spec's overrides do not exclude.
 func Managed(a Acceptance, overrides []configv1.ComponentOverride) []*manifest.Manifest {

@@ -1,12 +1,8 @@
 package inventory
 
 import (
-	"slices"
-
-	configv1 "github.com/openshift/api/config/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/cluster-version/cvo/pkg/inclusion/override"
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
@@ -22,9 +18,4 @@ func Protected(id manifest.ID) (reason string, ok bool) {
 		return "all objects of its kind would be deleted with it", true
 	}
 	return manifest.Irreplaceable(gk)
-}
-
-// IsUnmanaged reports whether an override excludes an object, so that the operator does not prune it either.
-func IsUnmanaged(id manifest.ID, overrides []configv1.ComponentOverride) bool {
-	return slices.ContainsFunc(overrides, func(o configv1.ComponentOverride) bool { return override.Excludes(o, id) })
 }

@@ -19,7 +19,7 @@ func ReadOptions(ctx context.Context, reader client.Reader, cv *configv1.Cluster
 	if err != nil {
 		return Options{}, err
 	}
-	options := Options{Values: values, Mode: release.Initializing, Prune: cv.Annotations[api.PruneAnnotation] == "true", Overrides: cv.Spec.Overrides}
+	options := Options{Values: values, Mode: release.Initializing, Prune: cv.Annotations[api.PruneAnnotation] == "true"}
 	completed := func(e configv1.UpdateHistory) bool { return e.State == configv1.CompletedUpdate }
 	if slices.ContainsFunc(cv.Status.History, completed) {
 		options.Mode = release.Updating

@@ -15,7 +15,6 @@ import (
 	"sync"
 	"time"
 
-	configv1 "github.com/openshift/api/config/v1"
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -51,8 +50,6 @@ type Options struct {
 	// Prune is true if the administrator requests the deletion of objects that the release no longer contains. The release may also request
 	// it.
 	Prune bool
-	// Overrides are those of the ClusterVersion. They protect objects from being pruned.
-	Overrides []configv1.ComponentOverride
 	// Width is the maximum number of parallel requests; zero means 16, as in a rollout.
 	Width int
 	// Progress receives the number of processed manifests from the worker goroutines, one call at a time. It may be nil.
@@ -478,11 +475,7 @@ func (r *run) orphans(ctx context.Context) []Orphan {
 	var out []Orphan
 	for _, record := range inventory.Plan(r.options.Inventory, named, r.payload.Release.Version).Orphans() {
 		orphan := Orphan{ID: record.ID, Release: record.Release}
-		switch {
-		case !r.options.Prune && !r.payload.Release.Prune:
-		case inventory.IsUnmanaged(record.ID, r.options.Overrides):
-			orphan.Stays = "spec.overrides excludes it"
-		default:
+		if r.options.Prune || r.payload.Release.Prune {
 			gvk := schema.GroupVersionKind{Group: record.ID.Group, Version: record.Version, Kind: record.ID.Kind}
 			change, err := r.applier.PredictPrune(ctx, gvk, record.ID.Namespace, record.ID.Name, record.UID)
 			if err == nil && change.Action == apply.Deleted {
