@@ -5,10 +5,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 snapshot() {
-  git ls-files --cached --others --exclude-standard -z | sort -zu |
-    while IFS= read -r -d '' file; do
-      if [ -f "$file" ]; then printf '%s  %s\n' "$(git hash-object --no-filters -- "$file")" "$file"; fi
-    done
+  git ls-files --cached --others --exclude-standard -z | sort -zu | xargs -0 sha256sum 2>/dev/null || true # without deleted files
 }
 
 before=$(snapshot)

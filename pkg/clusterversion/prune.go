@@ -8,10 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/apply/kinds"
-	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
 	"github.com/cluster-version/cvo/pkg/clusterversion/background"
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -33,8 +31,9 @@ func (w *rolling) prune(ctx context.Context) time.Duration {
 	if !requestsPruning(w.r) || w.mode != release.Reconciling {
 		return 0
 	}
+	pruning := inventory.PruningOf(w.r.original)
 	due := slices.DeleteFunc(w.ledger.Orphans(), func(o inventory.Record) bool {
-		return w.clock.Since(w.pruned[o.ID]) < pruneInterval || accept.IsUnmanaged(o.ID, w.r.original.Spec.Overrides)
+		return w.clock.Since(w.pruned[o.ID]) < pruneInterval || pruning.Stays(o.ID) != ""
 	})
 	if len(due) == 0 {
 		return w.pruneAgain()
@@ -67,7 +66,7 @@ func (w *rolling) pruneAgain() (next time.Duration) {
 
 // requestsPruning reports whether the release's metadata or the ClusterVersion requests that orphans are deleted.
 func requestsPruning(r *round) bool {
-	return r.accepted.Payload.Release.Prune || r.original.Annotations[api.PruneAnnotation] == "true"
+	return r.accepted.Payload.Release.Prune || inventory.PruningOf(r.original).Requested
 }
 
 func (w *rolling) pruneOne(ctx context.Context, orphan inventory.Record) {

@@ -235,11 +235,8 @@ func (f Filter) byCapabilities(_ *manifest.Manifest, annotations map[string]stri
 }
 
 func (f Filter) byOverrides(m *manifest.Manifest, _ map[string]string) string {
-	id := m.ID()
-	for _, o := range f.Overrides {
-		if override.Excludes(o, id) {
-			return "spec.overrides marks it as unmanaged"
-		}
+	if override.Excluded(m.ID(), f.Overrides) {
+		return override.Reason
 	}
 	return ""
 }

@@ -141,9 +141,7 @@ func load(fsys fs.FS, image string, opts Options) (*Payload, []error) {
 		p.Created = time.Time{}
 	}
 	p.Release, p.Warnings = metadata.Release(image)
-	if opts.Filter.MajorVersion == nil {
-		opts.Filter.MajorVersion = new(semver.MustParse(metadata.Version).Major)
-	}
+	opts.Filter = FilterOf(metadata.Version, opts.Filter)
 	return p, p.read(fsys, image, opts)
 }
 
@@ -204,10 +202,7 @@ func (k *keeper) keep(p *Payload, manifests []*manifest.Manifest) {
 // Optional returns the manifests that only capabilities exclude from a cluster with this filter, in load order. Their objects are reduced
 // as in Excluded.
 func (p *Payload) Optional(filter inclusion.Filter) []*manifest.Manifest {
-	filter = filter.Unconditional()
-	if filter.MajorVersion == nil {
-		filter.MajorVersion = new(semver.MustParse(p.Release.Version).Major)
-	}
+	filter = FilterOf(p.Release.Version, filter.Unconditional())
 	var optional []*manifest.Manifest
 	for _, e := range p.Excluded {
 		if _, excluded := filter.Exclude(e.Manifest); !excluded {
@@ -215,6 +210,14 @@ func (p *Payload) Optional(filter inclusion.Filter) []*manifest.Manifest {
 		}
 	}
 	return optional
+}
+
+// FilterOf returns the filter for a release's version, which is a semantic version. If the filter names no major version, it gets that one.
+func FilterOf(version string, filter inclusion.Filter) inclusion.Filter {
+	if filter.MajorVersion == nil {
+		filter.MajorVersion = new(semver.MustParse(version).Major)
+	}
+	return filter
 }
 
 func checkDir(fsys fs.FS, dir string) error {

@@ -29,11 +29,16 @@ func (u Update) EnablesText() string {
 		u.Payload.Release.Version, inclusion.CapabilityNames(u.Enables))
 }
 
-// LoadUpdate loads a release as Load does, with the capabilities that the update enables. running returns the manifests of the running
-// release that the cluster has. It is called only if capabilities exclude a manifest; nil stands for a cluster without a release.
-func LoadUpdate(files fs.FS, image string, opts Options, running func() ([]*manifest.Manifest, error)) (Update, error) {
-	u := Update{Filter: opts.Filter}
-	var err error
+// LoadUpdate loads a release as Load does, with the capabilities that the update enables. filter returns the filter for the release's
+// version, because the feature gates of a cluster depend on the version. running returns the manifests of the running release that the
+// cluster has. It is called only if capabilities exclude a manifest; nil stands for a cluster without a release.
+func LoadUpdate(files fs.FS, image string, opts Options, filter func(version string) inclusion.Filter,
+	running func() ([]*manifest.Manifest, error),
+) (u Update, err error) {
+	if metadata, err := ReadMetadata(files); err == nil { // otherwise Load reports the error
+		opts.Filter = FilterOf(metadata.Version, filter(metadata.Version))
+	}
+	u.Filter = opts.Filter
 	if u.Payload, err = Load(files, image, opts); err != nil || running == nil {
 		return u, err
 	}

@@ -26,29 +26,33 @@ func TestLoadUpdateEnablesCapabilities(t *testing.T) {
 		}
 		return out
 	}
-	opts := Options{Filter: inclusion.Filter{
-		Profile: "self-managed-high-availability", Gates: sets.New[string](),
-		Capabilities: inclusion.Capabilities{Known: sets.New(inclusion.KnownCapabilities()...), Enabled: sets.New[configv1.ClusterVersionCapability]()},
-	}}
+	filter := func(version string) inclusion.Filter {
+		assert.Equal(t, "1.1.0", version)
+		return inclusion.Filter{
+			Profile: "self-managed-high-availability", Gates: sets.New[string](),
+			Capabilities: inclusion.Capabilities{Known: sets.New(inclusion.KnownCapabilities()...), Enabled: sets.New[configv1.ClusterVersionCapability]()},
+		}
+	}
 	before, err := manifest.Parse("0000_50_lab_01.yaml", []byte(head+"}}"), manifest.Limits{})
 	require.NoError(t, err)
 	reads := 0
 	running := func() ([]*manifest.Manifest, error) { reads++; return before, nil }
 	optional := head + ", capability.openshift.io/name: Console}}"
 
-	u, err := LoadUpdate(files(optional), "", opts, running)
+	u, err := LoadUpdate(files(optional), "", Options{}, filter, running)
 	require.NoError(t, err)
 	assert.Len(t, u.Payload.Manifests, 1)
 	assert.Equal(t, []configv1.ClusterVersionCapability{"Console"}, u.Enables)
 	assert.True(t, u.Filter.Capabilities.Enabled.Has("Console"))
+	assert.EqualValues(t, 1, *u.Filter.MajorVersion)
 	assert.Equal(t, "The update to 1.1.0 also enables these capabilities, because they now contain objects of the running release: Console", u.EnablesText())
 
-	u, err = LoadUpdate(files(optional, optional), "", opts, running)
+	u, err = LoadUpdate(files(optional, optional), "", Options{}, filter, running)
 	require.Error(t, err, "the object is defined twice")
 	assert.Empty(t, u.EnablesText())
 
 	reads = 0
-	u, err = LoadUpdate(files(head+"}}"), "", opts, running)
+	u, err = LoadUpdate(files(head+"}}"), "", Options{}, filter, running)
 	require.NoError(t, err)
 	assert.Empty(t, u.Enables)
 	assert.Zero(t, reads, "the running release is read only if capabilities exclude a manifest")

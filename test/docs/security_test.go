@@ -105,7 +105,7 @@ func TestModulesArePinned(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
 	require.NoError(t, err)
 	assert.Regexp(t, `(?m)^verify:.* verify-modules`, string(makefile))
-	assert.Contains(t, string(makefile), "go mod verify")
+	assert.Contains(t, string(makefile), "go mod tidy -diff")
 }
 
 // function is a test or a test helper, as parsed from its source.

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"path"
 
-	"github.com/blang/semver/v4"
 	configv1 "github.com/openshift/api/config/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -24,10 +23,16 @@ import (
 // ClusterFilter returns the filter that selects the release's manifests for a cluster with a configuration. Its feature gates are the gates
 // in the release's FeatureGate manifests for the profile and feature set, changed by Gates.
 func ClusterFilter(ctx context.Context, r *inspect.Release, c *installconfig.Config, profile string) (inclusion.Filter, error) {
-	filter, err := OfVersion(ctx, r, func(string) inclusion.Filter { return inclusion.Filter{Profile: profile, FeatureSet: c.FeatureSet} })
+	filter := inclusion.Filter{Profile: profile, FeatureSet: c.FeatureSet}
+	files, err := r.Files(ctx) // not only the metadata: callers need the manifests too, and an image is read once
 	if err != nil {
 		return filter, err
 	}
+	metadata, err := payload.ReadMetadata(files)
+	if err != nil {
+		return filter, fmt.Errorf("reading %s: %w", r.Image.Pullspec, err)
+	}
+	filter = payload.FilterOf(metadata.Version, filter)
 	if filter.Gates, err = featureGates(ctx, r, filter); err != nil {
 		return filter, err
 	}
@@ -40,22 +45,6 @@ func ClusterFilter(ctx context.Context, r *inspect.Release, c *installconfig.Con
 	}
 	filter.Capabilities, _ = inclusion.EnabledCapabilities(c.Capabilities, filter.Gates, nil)
 	return filter, nil
-}
-
-// OfVersion returns the filter for the release's version, with its major version.
-func OfVersion(ctx context.Context, r *inspect.Release, of func(version string) inclusion.Filter) (filter inclusion.Filter, err error) {
-	files, err := r.Files(ctx) // not only the metadata: callers need the manifests too, and an image is read once
-	if err != nil {
-		return filter, err
-	}
-	metadata, err := payload.ReadMetadata(files)
-	if err != nil {
-		return filter, fmt.Errorf("reading %s: %w", r.Image.Pullspec, err)
-	}
-	version, err := semver.Parse(metadata.Version)
-	filter = of(metadata.Version)
-	filter.MajorVersion = new(version.Major)
-	return filter, err
 }
 
 // gatesForInstallers is the profile annotation of FeatureGate manifests that are only for installers, which read a profile's gates from

@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
-	"github.com/cluster-version/cvo/pkg/author/extract"
 	"github.com/cluster-version/cvo/pkg/author/inspect"
 	"github.com/cluster-version/cvo/pkg/cli/cluster"
 	"github.com/cluster-version/cvo/pkg/cli/command"
@@ -176,14 +175,11 @@ func ClusterSelection(ctx context.Context, f *cluster.VersionFlags) (Selection, 
 // ForUpdate returns the filter for an update of the cluster to a release, and a text about the capabilities that the update enables. The
 // text is empty if there are none.
 func (s Selection) ForUpdate(ctx context.Context, r *inspect.Release, images *image.Reader) (filter inclusion.Filter, enables string, err error) {
-	if filter, err = extract.OfVersion(ctx, r, s.filter); err != nil {
-		return filter, "", err
-	}
 	files, err := r.Files(ctx)
 	if err != nil {
 		return filter, "", err
 	}
-	update, enables, err := LoadUpdate(ctx, files, r.Image.Pullspec, payload.Options{Filter: filter}, func() (*payload.Payload, error) {
+	update, enables, err := LoadUpdate(ctx, files, r.Image.Pullspec, payload.Options{}, s.filter, func() (*payload.Payload, error) {
 		if r.Image.Digest != "" && r.Image.Digest == release.Pullspec(s.running.Image).Digest() {
 			return &payload.Payload{}, nil // an update to the running release enables nothing
 		}
@@ -193,11 +189,13 @@ func (s Selection) ForUpdate(ctx context.Context, r *inspect.Release, images *im
 }
 
 // LoadUpdate loads a release as the cluster gets it in an update from the running release. enables is a text about the capabilities that the
-// update enables; empty if there are none.
-func LoadUpdate(ctx context.Context, files fs.FS, image string, load payload.Options, running func() (*payload.Payload, error),
+// update enables; empty if there are none. filter is described at payload.LoadUpdate.
+func LoadUpdate(
+	ctx context.Context, files fs.FS, image string, load payload.Options, filter func(version string) inclusion.Filter,
+	running func() (*payload.Payload, error),
 ) (update payload.Update, enables string, err error) {
 	unknown := ""
-	update, err = payload.LoadUpdate(files, image, load, func() ([]*manifest.Manifest, error) {
+	update, err = payload.LoadUpdate(files, image, load, filter, func() ([]*manifest.Manifest, error) {
 		before, err := running()
 		if err != nil {
 			unknown = "It is unknown whether the update enables capabilities, because the running release cannot be read: " + err.Error()

@@ -19,7 +19,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/clusterversion/identity"
 	"github.com/cluster-version/cvo/pkg/clusterversion/request"
 	"github.com/cluster-version/cvo/pkg/engine/permission"
-	"github.com/cluster-version/cvo/pkg/inclusion/override"
+	"github.com/cluster-version/cvo/pkg/inclusion"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -376,22 +376,19 @@ func (in Input) runningPayload() *payload.Payload {
 // load reads a release and returns the manifests that this cluster gets. It ignores overrides: the rollout applies them, so an
 // administrator can exclude an object without the release being read again.
 func (in Input) load(files fs.FS, image string) (payload.Update, error) {
-	version := "" // if the version cannot be read, loading reports the error
-	if metadata, err := payload.ReadMetadata(files); err == nil {
-		version = metadata.Version
-	}
 	var stay []configv1.ClusterVersionCapability
-	if in.Running != nil {
-		stay = in.Running.Filter.Capabilities.Enabled.UnsortedList()
-	}
-	filter := in.Settings.Filter(in.ClusterVersion, version, stay...)
-	filter.Overrides = nil
-	opts := payload.Options{Filter: filter, Running: in.runningPayload(), BringYourOwnNetwork: in.Settings.BringYourOwnNetwork}
 	var running func() ([]*manifest.Manifest, error)
 	if in.Running != nil {
+		stay = in.Running.Filter.Capabilities.Enabled.UnsortedList()
 		running = func() ([]*manifest.Manifest, error) { return in.Running.Payload.Manifests, nil }
 	}
-	return payload.LoadUpdate(files, image, opts, running)
+	filter := func(version string) inclusion.Filter {
+		filter := in.Settings.Filter(in.ClusterVersion, version, stay...)
+		filter.Overrides = nil
+		return filter
+	}
+	opts := payload.Options{Running: in.runningPayload(), BringYourOwnNetwork: in.Settings.BringYourOwnNetwork}
+	return payload.LoadUpdate(files, image, opts, filter, running)
 }
 
 // load is the step that reads the payload.
@@ -493,16 +490,6 @@ func IsTransient(a Acceptance) bool {
 
 // ByTag reports whether the target names a tag, which may point to another image later.
 func (a Acceptance) ByTag() bool { return a.Verified.Digest != "" && a.Target.Named() != a.Image() }
-
-// IsUnmanaged reports whether an override excludes an object, so that the operator does not prune it either.
-func IsUnmanaged(id manifest.ID, overrides []configv1.ComponentOverride) bool {
-	for _, o := range overrides {
-		if override.Excludes(o, id) {
-			return true
-		}
-	}
-	return false
-}
 
 // Managed returns the manifests that the spec's overrides do not exclude.
 func Managed(a Acceptance, overrides []configv1.ComponentOverride) []*manifest.Manifest {

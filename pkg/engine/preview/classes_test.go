@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/internal/difference"
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/engine/preview/content"
 	"github.com/cluster-version/cvo/pkg/manifest"
@@ -447,7 +449,8 @@ func TestOrphansOfTheReleaseAreListed(t *testing.T) {
 	require.NoError(t, err)
 	p.Excluded = []payload.Exclusion{{Manifest: excluded[0], Reason: "test"}}
 	install(t, files(t, "1.0.0", map[string]string{"0000_10_a_b.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: dropped, namespace: default}\n" +
-		"---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: controlled, namespace: default}"}))
+		"---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: controlled, namespace: default}\n" +
+		"---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: unmanaged, namespace: default}"}))
 	controlled := &unstructured.Unstructured{}
 	controlled.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
 	require.NoError(t, otherClient(t).Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "controlled"}, controlled))
@@ -460,6 +463,7 @@ func TestOrphansOfTheReleaseAreListed(t *testing.T) {
 		{ID: config("dropped"), Release: "0.9.0", Dropped: "1.0.0"},
 		{ID: config("controlled")},
 		{ID: config("gone")},
+		{ID: config("unmanaged")},
 		{ID: manifest.ID{Kind: "Namespace", Name: "a"}},
 	} {
 		record.Version, record.Release = "v1", cmp.Or(record.Release, "1.0.0")
@@ -474,6 +478,7 @@ func TestOrphansOfTheReleaseAreListed(t *testing.T) {
   ConfigMap default/controlled  from 1.0.0, stays
   ConfigMap default/dropped  from 0.9.0, stays
   ConfigMap default/gone  from 1.0.0, stays
+  ConfigMap default/unmanaged  from 1.0.0, stays
   Namespace a  from 1.0.0, stays
 `},
 		{"it reports a deletion that the administrator requested", false, true, prunedText},
@@ -481,7 +486,12 @@ func TestOrphansOfTheReleaseAreListed(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p.Release.Prune = tt.release
-			report, _ := lookBy(t, controlPlane.For(t).Config("looks"), p, Options{Inventory: inv, Prune: tt.byRequest})
+			cv := &configv1.ClusterVersion{}
+			cv.Spec.Overrides = []configv1.ComponentOverride{{Kind: "ConfigMap", Namespace: "default", Name: "unmanaged", Unmanaged: true}}
+			if tt.byRequest {
+				cv.Annotations = map[string]string{api.PruneAnnotation: "true"}
+			}
+			report, _ := lookBy(t, controlPlane.For(t).Config("looks"), p, Options{Inventory: inv, Pruning: inventory.PruningOf(cv)})
 			var out strings.Builder
 			require.NoError(t, WriteText(&out, report, false))
 			assert.Contains(t, out.String(), tt.want)
@@ -493,6 +503,7 @@ func TestOrphansOfTheReleaseAreListed(t *testing.T) {
 const prunedText = `No longer part of the release:
   ConfigMap default/controlled  from 1.0.0, stays: Secret other is its controller
   ConfigMap default/dropped  from 0.9.0, deleted once the update is complete
+  ConfigMap default/unmanaged  from 1.0.0, stays: spec.overrides marks it as unmanaged
   Namespace a  from 1.0.0, stays: the operator never prunes objects of kind Namespace, because their content would also be deleted: use a tombstone to delete it
 `
 

@@ -7,8 +7,8 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/engine/cluster"
+	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
@@ -19,7 +19,7 @@ func ReadOptions(ctx context.Context, reader client.Reader, cv *configv1.Cluster
 	if err != nil {
 		return Options{}, err
 	}
-	options := Options{Values: values, Mode: release.Initializing, Prune: cv.Annotations[api.PruneAnnotation] == "true"}
+	options := Options{Values: values, Mode: release.Initializing, Pruning: inventory.PruningOf(cv)}
 	completed := func(e configv1.UpdateHistory) bool { return e.State == configv1.CompletedUpdate }
 	if slices.ContainsFunc(cv.Status.History, completed) {
 		options.Mode = release.Updating

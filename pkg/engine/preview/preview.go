@@ -47,9 +47,8 @@ type Options struct {
 	// Running returns the manifests of the release that the cluster runs. They show which fields the update removes from objects whose
 	// managedFields are empty. Running is called once, and only if there is such an object. It may be nil.
 	Running func(context.Context) ([]*manifest.Manifest, error)
-	// Prune is true if the administrator requests the deletion of objects that the release no longer contains. The release may also request
-	// it.
-	Prune bool
+	// Pruning is the administrator's will about objects that the release no longer contains.
+	Pruning inventory.Pruning
 	// Width is the maximum number of parallel requests; zero means 16, as in a rollout.
 	Width int
 	// Progress receives the number of processed manifests from the worker goroutines, one call at a time. It may be nil.
@@ -472,18 +471,39 @@ func (r *run) orphans(ctx context.Context) []Orphan {
 	for _, e := range r.payload.Excluded {
 		named[e.Manifest.ID()] = true
 	}
+	dropped := inventory.Plan(r.options.Inventory, named, r.payload.Release.Version).Orphans()
+	found := make([]*Orphan, len(dropped))
+	var workers errgroup.Group
+	workers.SetLimit(r.options.Width)
+	for i, record := range dropped {
+		workers.Go(func() error {
+			found[i] = r.orphan(ctx, record)
+			return nil
+		})
+	}
+	_ = workers.Wait() // the functions return no error
 	var out []Orphan
-	for _, record := range inventory.Plan(r.options.Inventory, named, r.payload.Release.Version).Orphans() {
-		orphan := Orphan{ID: record.ID, Release: record.Release}
-		if r.options.Prune || r.payload.Release.Prune {
-			gvk := schema.GroupVersionKind{Group: record.ID.Group, Version: record.Version, Kind: record.ID.Kind}
-			change, err := r.applier.PredictPrune(ctx, gvk, record.ID.Namespace, record.ID.Name, record.UID)
-			if err == nil && change.Action == apply.Deleted {
-				continue
-			}
-			orphan.Pruned, orphan.Stays = err != nil || change.Action == apply.Deleting, change.Message
+	for _, orphan := range found {
+		if orphan != nil {
+			out = append(out, *orphan)
 		}
-		out = append(out, orphan)
 	}
 	return out
+}
+
+// orphan returns nil if the object no longer exists.
+func (r *run) orphan(ctx context.Context, record inventory.Record) *Orphan {
+	orphan := &Orphan{ID: record.ID, Release: record.Release}
+	if !r.options.Pruning.Requested && !r.payload.Release.Prune {
+		return orphan
+	}
+	gvk := schema.GroupVersionKind{Group: record.ID.Group, Version: record.Version, Kind: record.ID.Kind}
+	change, err := r.applier.PredictPrune(ctx, gvk, record.ID.Namespace, record.ID.Name, record.UID)
+	if err == nil && change.Action == apply.Deleted {
+		return nil
+	}
+	if orphan.Stays = r.options.Pruning.Stays(record.ID); orphan.Stays == "" {
+		orphan.Pruned, orphan.Stays = err != nil || change.Action == apply.Deleting, change.Message
+	}
+	return orphan
 }

@@ -12,8 +12,21 @@ import (
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
-// Excludes reports whether an override excludes an object from the release. It ignores the override's namespace for cluster-scoped objects.
-func Excludes(o configv1.ComponentOverride, id manifest.ID) bool {
+// Reason is the reason to exclude an object of an unmanaged override.
+const Reason = "spec.overrides marks it as unmanaged"
+
+// Excluded reports whether one of the overrides excludes an object from the release.
+func Excluded(id manifest.ID, overrides []configv1.ComponentOverride) bool {
+	for i := range overrides {
+		if excludes(&overrides[i], id) {
+			return true
+		}
+	}
+	return false
+}
+
+// excludes ignores the override's namespace for cluster-scoped objects.
+func excludes(o *configv1.ComponentOverride, id manifest.ID) bool {
 	return o.Unmanaged && o.Group == id.Group && o.Kind == id.Kind && o.Name == id.Name && (id.Namespace == "" || o.Namespace == id.Namespace)
 }
 
@@ -22,8 +35,8 @@ func Excludes(o configv1.ComponentOverride, id manifest.ID) bool {
 func Unmatched(manifests []*manifest.Manifest, overrides []configv1.ComponentOverride) []string {
 	var unmatched []string
 	for _, o := range overrides {
-		excludes := func(m *manifest.Manifest) bool { return Excludes(o, m.ID()) }
-		if o.Unmanaged && !slices.ContainsFunc(manifests, excludes) {
+		matches := func(m *manifest.Manifest) bool { return excludes(&o, m.ID()) }
+		if o.Unmanaged && !slices.ContainsFunc(manifests, matches) {
 			unmatched = append(unmatched, describe(o, nearestObject(manifests, o)))
 		}
 	}

@@ -244,11 +244,7 @@ func (o *options) read(ctx context.Context, streams command.Streams, cfg *rest.C
 	if err != nil {
 		return nil, err
 	}
-	next := load
-	if metadata, err := payload.ReadMetadata(files); err == nil { // otherwise LoadUpdate reports the error
-		next.Filter = filter(metadata.Version)
-	}
-	update, enables, err := reading.LoadUpdate(ctx, files, image, next, func() (*payload.Payload, error) { return o.running(ctx, c, load) })
+	update, enables, err := reading.LoadUpdate(ctx, files, image, load, filter, func() (*payload.Payload, error) { return o.running(ctx, c, load) })
 	if err != nil {
 		return nil, err
 	}
