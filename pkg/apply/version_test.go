@@ -483,6 +483,18 @@ func TestUnreadableObjectsStayIfReplacingDoesNotHelp(t *testing.T) {
 	}
 }
 
+// The page docs/user/whose-fields.md describes this exception to the ownership of fields.
+func TestApplyInAnEarlierVersionPrunesLaterFields(t *testing.T) {
+	widget := graduated(t, "pruned.example.com", ", default: deny", "")
+	a, _ := connect(t, owner)
+	m := widget("v1beta1", "w", "{port: 80}")
+	must(t, a, m)
+	later := widget("v1", "w", "{}")
+	as(t, "other", later, types.MergePatchType, `{"spec":{"accessPolicy":"allow","note":"theirs"}}`)
+	must(t, a, m)
+	assert.Equal(t, map[string]any{"port": int64(80), "note": "theirs"}, live(t, later).Object["spec"])
+}
+
 // A definition may also change the type of a field within a version.
 func TestFieldsMayChangeTheirTypeWithinAVersion(t *testing.T) {
 	widget := graduated(t, "retyped.example.com")
