@@ -65,24 +65,9 @@ func loses(pod *corev1.Pod, what api.PodLoss) bool {
 // Skips reports whether a drain leaves a pod on the node that it would evict without rules.
 func (r Rules) Skips(pod *corev1.Pod) bool { return r.find(pod).Action == api.DrainSkip }
 
-// HasSkips reports whether a policy has a rule that skips pods. It is false for an invalid policy: no node starts by it.
+// HasSkips reports whether a policy has a rule that skips pods.
 func HasSkips(p *api.NodeRolloutPolicy) bool {
-	rules, err := NewRules(p)
-	return err == nil && slices.ContainsFunc(rules.rules, func(r rule) bool { return r.Action == api.DrainSkip })
-}
-
-// RulesByNode returns the rules for the nodes of a policy's pool that have an effect on what is evicted, by the names of the nodes. It is empty for a policy
-// without HasSkips.
-func RulesByNode(p *api.NodeRolloutPolicy, nodes []*corev1.Node) map[string]Rules {
-	if !HasSkips(p) {
-		return nil
-	}
-	rules, _ := NewRules(p) // it is valid
-	byNode := make(map[string]Rules, len(nodes))
-	for _, n := range nodes {
-		byNode[n.Name] = rules
-	}
-	return byNode
+	return p != nil && slices.ContainsFunc(p.Spec.DrainRules, func(r api.DrainRule) bool { return r.Action == api.DrainSkip })
 }
 
 // Deletion returns the time at which a drain deletes a pod whose eviction has been refused since another time; zero if the rules allow no deletion.

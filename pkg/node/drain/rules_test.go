@@ -95,10 +95,9 @@ func TestFirstMatchingRuleDecides(t *testing.T) {
 	_, err = drain.NewRules(nil)
 	require.NoError(t, err)
 
-	nodes := []*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "n"}}}
-	assert.Equal(t, map[string]drain.Rules{"n": rules}, drain.RulesByNode(p, nodes))
-	assert.Empty(t, drain.RulesByNode(nil, nodes))
-	assert.Empty(t, drain.RulesByNode(&api.NodeRolloutPolicy{Spec: api.NodeRolloutPolicySpec{DrainRules: p.Spec.DrainRules[:2]}}, nodes), "no pod is skipped")
+	assert.True(t, drain.HasSkips(p))
+	assert.False(t, drain.HasSkips(nil))
+	assert.False(t, drain.HasSkips(&api.NodeRolloutPolicy{Spec: api.NodeRolloutPolicySpec{DrainRules: p.Spec.DrainRules[:2]}}))
 
 	p.Spec.DrainRules[1].PodSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Like"}}
 	_, err = drain.NewRules(p)

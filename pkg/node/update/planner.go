@@ -127,8 +127,12 @@ func (x *planner) follow(rollouts []*rollout) {
 	}
 	x.rules, x.ruled = map[string]drain.Rules{}, map[string]version{}
 	for _, o := range rollouts {
-		for name, rules := range drain.RulesByNode(o.policy, o.nodes) {
-			x.rules[name], x.ruled[name] = rules, version{o.policy.UID, o.policy.Generation}
+		if !drain.HasSkips(o.policy) {
+			continue
+		}
+		rules, _ := drain.NewRules(o.policy) // none of an invalid policy, by which no node starts
+		for _, n := range o.nodes {
+			x.rules[n.Name], x.ruled[n.Name] = rules, version{o.policy.UID, o.policy.Generation}
 		}
 	}
 	x.index, x.versions = plan.NewIndex(nil), nil // the next plan makes another one
