@@ -45,9 +45,12 @@ func TestRunNamesWhatFailed(t *testing.T) {
 			for _, name := range []string{"go", "make", "jq", "flock", "prometheus", "promtool", "sleep", "docker", "dockerd", "debootstrap", "gcc"} {
 				programs[name] += ""
 			}
-			programs["make"] = `echo "$*$PKG$TESTFLAGS$MAKEFLAGS${GOFLAGS#-trimpath}" >>made; ` + programs["make"]
+			programs["make"] = `echo "$*$PKG$TESTFLAGS$MAKEFLAGS${GOFLAGS#-trimpath}${GOWORK#off}" >>made; ` + programs["make"]
 			run := withFakes(t, ".ci/run", programs, tt.flag)
-			run.Env = append(run.Env, "PKG=./hack", "TESTFLAGS=-run TestA", "MAKEFLAGS=i", "GOFLAGS=-short") // it runs all tests, whatever the environment is
+			elsewhere := t.TempDir()
+			require.NoError(t, os.Mkdir(filepath.Join(elsewhere, ".ci"), 0o755))
+			// It runs all tests of this clone, whatever the environment is.
+			run.Env = append(run.Env, "PKG=./hack", "TESTFLAGS=-run TestA", "MAKEFLAGS=i", "GOFLAGS=-short", "GOWORK=/nowhere/go.work", "CDPATH="+elsewhere)
 			require.NoError(t, os.WriteFile(filepath.Join(run.Dir, "sums"), []byte("h1:a\n"), 0o644))
 			require.NoError(t, os.MkdirAll(filepath.Join(run.Dir, "test/e2e/quirks"), 0o755))
 			require.NoError(t, os.WriteFile(filepath.Join(run.Dir, "test/e2e/quirks/dockerd.sh"), []byte("#!/bin/sh\nfalse\n"), 0o755))
@@ -189,7 +192,7 @@ func withFakes(t *testing.T, script string, programs map[string]string, args ...
 	for name, body := range programs {
 		require.NoError(t, os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+body+"\n"), 0o755))
 	}
-	run := exec.CommandContext(t.Context(), filepath.Join(clone, script), args...)
+	run := exec.CommandContext(t.Context(), script, args...)
 	run.Dir = clone
 	run.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "PKG=", "TESTFLAGS=") // make sets them for the tests, too
 	return run
@@ -216,16 +219,47 @@ func TestNoModuleNeedsANewerGo(t *testing.T) {
 	assert.Greater(t, found, 5)
 }
 
-// TestFuzzStartsNoControlPlane checks the flag without which each worker of a package with env.Main starts a control plane.
-func TestFuzzStartsNoControlPlane(t *testing.T) {
-	run := withFakes(t, "hack/fuzz.sh", map[string]string{"go": `echo "go $*"`}, "1x")
-	for _, folder := range []string{"cmd", "internal", "pkg/a", "test"} {
-		require.NoError(t, os.MkdirAll(filepath.Join(run.Dir, folder), 0o755))
+// TestFuzzPassesItsTime also checks the flag -short, without which each worker of a package with env.Main starts a control plane.
+func TestFuzzPassesItsTime(t *testing.T) {
+	for fuzztime, want := range map[string]string{
+		"1x":    `(?m)^go test -short .*\^FuzzA\$ -fuzztime 1x .* \./pkg/a$`,
+		"1m30s": `(?m)^go test -short .*\^FuzzA\$ -fuzztime 1m30s .* \./pkg/a$`,
+		"0.5h":  `(?m)^go test -short .*\^FuzzA\$ -fuzztime 0.5h .* \./pkg/a$`,
+		"30":    "^FUZZTIME is 30: set a time ",
+		"0s":    "^FUZZTIME is 0s: set a time ", // go test would never end
+		"1m 3s": "^FUZZTIME is 1m 3s: set a time ",
+	} {
+		run := withFakes(t, "hack/fuzz.sh", map[string]string{"go": `echo "go $*"`}, fuzztime)
+		for _, folder := range []string{"cmd", "internal", "pkg/a", "test"} {
+			require.NoError(t, os.MkdirAll(filepath.Join(run.Dir, folder), 0o755))
+		}
+		require.NoError(t, os.WriteFile(filepath.Join(run.Dir, "pkg/a/a_test.go"), []byte("package a\nfunc FuzzA(f *testing.F) {}\n"), 0o644))
+		output, err := run.CombinedOutput()
+		assert.Equal(t, strings.Contains(want, "go test"), err == nil, "%s", output)
+		assert.Regexp(t, want, string(output))
 	}
-	require.NoError(t, os.WriteFile(filepath.Join(run.Dir, "pkg/a/a_test.go"), []byte("package a\nfunc FuzzA(f *testing.F) {}\n"), 0o644))
-	output, err := run.CombinedOutput()
-	require.NoError(t, err, "%s", output)
-	assert.Regexp(t, `(?m)^go test -short .*\^FuzzA\$.* \./pkg/a$`, string(output))
+}
+
+// TestWordsAreFoundInAnyClone has a setting of git that adds a column to each found line.
+func TestWordsAreFoundInAnyClone(t *testing.T) {
+	for _, tt := range []struct{ file, text, want string }{
+		{"pkg/a.go", "package a\n\n// way" + " := 1\n", ""}, // names in comments are no declarations
+		{"pkg/a.go", "package a\n\nfunc a() { way" + " := 1 }\n", "rename these: the names do not describe their value or action:\npkg/a.go:3:func a() { way" + " := 1 }\n"},
+		{"hack/image", "\x7fELF\x02\x01\x01\x00", "remove these programs:\nhack/image\n"},
+	} {
+		run := withFakes(t, "hack/verify-words.sh", nil)
+		for name, text := range map[string]string{"Makefile": "all:\n", tt.file: tt.text} {
+			require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(run.Dir, name)), 0o755))
+			require.NoError(t, os.WriteFile(filepath.Join(run.Dir, name), []byte(text), 0o644))
+		}
+		for _, args := range []string{"init -q", "config grep.column true", "add ."} {
+			output, err := exec.CommandContext(t.Context(), "git", append([]string{"-C", run.Dir}, strings.Fields(args)...)...).CombinedOutput()
+			require.NoError(t, err, "%s", output)
+		}
+		output, err := run.CombinedOutput()
+		assert.Equal(t, tt.want == "", err == nil, tt.file)
+		assert.Equal(t, tt.want, string(output))
+	}
 }
 
 // runMake returns a command that runs the real Makefile. It keeps the results in folder results, and builds no tools.
@@ -239,6 +273,16 @@ func runMake(t *testing.T, results string, args ...string) *exec.Cmd {
 		}
 	}
 	return run
+}
+
+// TestMakeIgnoresWorkspacesAndOtherFolders has settings of the user with which a script would work in another folder, and Go with other modules.
+func TestMakeIgnoresWorkspacesAndOtherFolders(t *testing.T) {
+	elsewhere := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(elsewhere, "hack"), 0o755))
+	run := runMake(t, t.TempDir(), "PKG=./hack", "packages")
+	run.Env = append(run.Env, "GOWORK=/nowhere/go.work", "CDPATH="+elsewhere)
+	output, err := run.CombinedOutput()
+	require.NoError(t, err, "%s", output)
 }
 
 // plainFolder returns a folder for results, as a path below the root. A folder of TMPDIR may have a name that make would split.

@@ -34,31 +34,45 @@ func main() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: results ran [-skipped] FILE... | results failed FILE... | results slowest FILE...")
 	}
 	flag.Parse()
-	files, skipped := flag.Args(), false
-	if len(files) > 1 && files[1] == "-skipped" {
-		files, skipped = slices.Delete(files, 1, 2), true
-	}
-	if len(files) == 0 || !slices.Contains([]string{"ran", "failed", "slowest"}, files[0]) {
+	switch err := report(os.Stdout, flag.Args()); {
+	case errors.Is(err, flag.ErrHelp):
 		flag.Usage()
 		os.Exit(2)
-	}
-	runs, err := read(files[1:])
-	if err == nil {
-		switch files[0] {
-		case "ran":
-			err = ran(runs, skipped)
-		case "failed":
-			failed(os.Stdout, runs)
-		case "slowest":
-			slowest(os.Stdout, runs)
-		}
-	}
-	if err != nil && !errors.Is(err, errShown) {
+	case err != nil && !errors.Is(err, errShown):
 		fmt.Fprintln(os.Stderr, err)
-	}
-	if err != nil {
+		os.Exit(1)
+	case err != nil:
 		os.Exit(1)
 	}
+}
+
+// report does what the arguments request. It returns flag.ErrHelp for invalid ones.
+func report(out io.Writer, args []string) error {
+	if len(args) == 0 {
+		return flag.ErrHelp
+	}
+	files, skipped := args[1:], false
+	if len(files) > 0 && args[0] == "ran" && files[0] == "-skipped" {
+		files, skipped = files[1:], true
+	}
+	if slices.ContainsFunc(files, func(name string) bool { return strings.HasPrefix(name, "-") }) {
+		return flag.ErrHelp // an unknown flag would count as a file that does not exist
+	}
+	runs, err := read(files)
+	if err != nil {
+		return err
+	}
+	switch args[0] {
+	case "ran":
+		return ran(runs, skipped)
+	case "failed":
+		failed(out, runs)
+	case "slowest":
+		slowest(out, runs)
+	default:
+		return flag.ErrHelp
+	}
+	return nil
 }
 
 // event is one line of `go test -json` (go doc test2json).

@@ -100,6 +100,38 @@ func TestRanRequiresATest(t *testing.T) {
 	}
 }
 
+func TestArgumentsSelectTheReport(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "results")
+	require.NoError(t, os.WriteFile(file, []byte(`{"Action":"skip","Package":"p","Test":"TestA"}`+"\n"+`{"Action":"pass","Package":"p"}`+"\n"+
+		`{"Action":"fail","Package":"q","Test":"TestB","Elapsed":9}`+"\n"+`{"Action":"fail","Package":"q","Elapsed":9}`), 0o644))
+	onlySkipped := filepath.Join(t.TempDir(), "skipped")
+	require.NoError(t, os.WriteFile(onlySkipped, []byte(`{"Action":"skip","Package":"p","Test":"TestA"}`+"\n"+`{"Action":"pass","Package":"p"}`), 0o644))
+	const usage = "flag: help requested"
+	for _, tt := range []struct{ args, output, err string }{
+		{"", "", usage},
+		{"run " + file, "", usage},
+		{"ran " + file, "", ""},
+		{"ran " + onlySkipped, "", "no test ran: PKG or TESTFLAGS selects none, or all were skipped"},
+		{"ran -skipped " + onlySkipped, "", ""},
+		{"ran -skiped " + file, "", usage},
+		{"failed " + onlySkipped + " " + file, "q TestB\n", ""},
+		{"failed -skipped " + file, "", usage},
+		{"slowest " + file, "the slowest packages:\n  9 s  q\nthe slowest tests:\n  9 s  q TestB\n", ""},
+	} {
+		var out bytes.Buffer
+		err := report(&out, strings.Fields(tt.args))
+		assert.Equal(t, tt.err, errorText(err), tt.args)
+		assert.Equal(t, tt.output, out.String(), tt.args)
+	}
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
 func TestSlowestListsFiveOfEach(t *testing.T) {
 	var lines strings.Builder
 	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {

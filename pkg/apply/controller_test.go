@@ -69,6 +69,22 @@ func TestOtherControllerKeepsItsRole(t *testing.T) {
 	assert.NotNil(t, live(t, m))
 }
 
+func TestPredictionNamesRemovedValuesAndTheController(t *testing.T) {
+	ns := namespace(t)
+	a, _ := connect(t, owner)
+	m := parse(t, "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: foreign, namespace: "+ns+"}\nspec: {maxUnavailable: 1, selector: {matchLabels: {a: b}}}")
+	theirs := m.Object.DeepCopy()
+	theirs.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Shop", Name: "shop", UID: "s", Controller: new(true)}})
+	unstructured.RemoveNestedField(theirs.Object, "spec", "maxUnavailable")
+	require.NoError(t, unstructured.SetNestedField(theirs.Object, int64(1), "spec", "minAvailable"))
+	require.NoError(t, otherClient(t).Create(t.Context(), theirs, client.FieldOwner("shop-controller")))
+
+	predicted, err := a.Predict(t.Context(), m, release.Updating)
+	require.NoError(t, err)
+	assert.Equal(t, "values that contradict the manifest are removed first: spec.minAvailable of shop-controller; Shop shop stays its controller", predicted.Message)
+	assert.Equal(t, "removed values that contradict the manifest: spec.minAvailable of shop-controller; Shop shop stays its controller", must(t, a, m).Message)
+}
+
 func TestRecreatedObjectGetsItsControllerBack(t *testing.T) {
 	ns := namespace(t)
 	a, _ := connect(t, owner)

@@ -7,12 +7,17 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"syscall"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/cluster-version/cvo/pkg/oci/failure"
 )
@@ -42,6 +47,21 @@ func TestErrorsAreClassified(t *testing.T) {
 			assert.Equal(t, tt.slow, failure.IsSlow(tt.err))
 			assert.Equal(t, tt.noConnection, failure.NoConnection(tt.err))
 		})
+	}
+}
+
+// A registry may also deny access to a request without credentials. Its token looks like that of an account, so the text must fit both.
+func TestDeniedAccessDoesNotClaimThatCredentialsWereAccepted(t *testing.T) {
+	ref, err := name.ParseReference("registry.example/platform/release:1.0.0")
+	require.NoError(t, err)
+	for _, authorization := range []string{"", "Bearer anonymous", "Basic bWU6c2VjcmV0"} {
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "https://registry.example/v2/", http.NoBody)
+		request.Header.Set("Authorization", authorization)
+		err := failure.Explain("reading", ref, &transport.Error{StatusCode: http.StatusForbidden, Request: request})
+		require.ErrorIs(t, err, failure.ErrUnauthorized)
+		assert.ErrorContains(t, err, "reading registry.example/platform/release:1.0.0: unauthorized: registry registry.example denies access to platform/release: "+
+			"grant access to the account in the pull secret, or use another account: ")
+		assert.NotContains(t, err.Error(), "credentials")
 	}
 }
 
