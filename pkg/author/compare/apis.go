@@ -131,7 +131,7 @@ func (d *DefinitionChange) compareAdded(stored, added definition.Version) {
 
 func versionsOf(m *manifest.Manifest) map[string]definition.Version {
 	out := map[string]definition.Version{}
-	for v := range definition.Versions(m.Object.Object) {
+	for _, v := range definition.All(m.Object.Object) {
 		out[v.Name] = v
 	}
 	return out
@@ -139,18 +139,18 @@ func versionsOf(m *manifest.Manifest) map[string]definition.Version {
 
 func servedVersions(m *manifest.Manifest) sets.Set[string] {
 	out := sets.New[string]()
-	for v := range definition.Versions(m.Object.Object) {
+	for name, v := range versionsOf(m) {
 		if v.Served {
-			out.Insert(v.Name)
+			out.Insert(name)
 		}
 	}
 	return out
 }
 
 func storageVersion(m *manifest.Manifest) string {
-	for v := range definition.Versions(m.Object.Object) {
+	for name, v := range versionsOf(m) {
 		if v.Storage {
-			return v.Name
+			return name
 		}
 	}
 	return ""

@@ -419,6 +419,8 @@ func kindRules() []rule {
 	one := func(apiVersion, kind, namespace, rest string) map[string]string {
 		return map[string]string{web: object(apiVersion, kind, "x", namespace, rest)}
 	}
+	older := strings.NewReplacer("served: false", "served: true", "storage: true, schema: {openAPIV3Schema: {type: object}}",
+		"storage: true, schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {size: {type: integer}}}}}}").Replace(crd("Thing"))
 	return []rule{
 		{name: "it finds kinds that no API server serves", says: "no CRD", files: one("example.com/v1", "Thing", "", ""), want: []string{"error unknown-kind " + web + ":2"}},
 		{name: "it finds kinds that are unknown in a group", says: `"apps"`, files: one("apps/v1", "Deploiment", "web", ""), want: []string{"error unknown-kind " + web + ":2"}},
@@ -485,6 +487,21 @@ func kindRules() []rule {
 				"error invalid-custom-resource release-manifests/0000_70_things_00.yaml:8",
 			},
 		},
+		{
+			name: "it finds versions that lack fields of the storage version", says: "lacks spec, which clients can set in the storage version v1",
+			files: map[string]string{
+				web: older + "---\n" + object("example.com/v1beta1", "Thing", "x", "", "") + "---\n" +
+					object("example.com/v1beta1", "Thing", "created", "", "", include, `release.openshift.io/create-only: "true"`) + "---\n" +
+					object("example.com/v1", "Thing", "z", "", "") + "---\n" + tombstone("example.com/v1beta1", "Thing", "deleted"),
+			},
+			want: []string{"warning pruning-version " + web + ":15"},
+		},
+		{name: "it accepts versions that a webhook converts", files: map[string]string{
+			web: strings.Replace(older, "spec:\n", "spec:\n  conversion: {strategy: Webhook}\n", 1) + "---\n" + object("example.com/v1beta1", "Thing", "x", "", ""),
+		}},
+		{name: "it accepts fields that no client can set", files: map[string]string{
+			web: strings.Replace(older, "served: true", "served: false", 1) + "---\n" + object("example.com/v1beta1", "Thing", "x", "", ""),
+		}},
 		{name: "it finds versions that never existed in Kubernetes", says: "available versions: v1", files: one("apps/v3", "Deployment", "web", ""), want: []string{"error unserved-version " + web + ":1"}},
 		{
 			name: "it finds removed versions", says: "policy/v1",

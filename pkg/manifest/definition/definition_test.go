@@ -15,7 +15,8 @@ func TestInvalidVersionsAreSkipped(t *testing.T) {
 	stable := map[string]any{"name": int64(1), "storage": true}
 	crd := map[string]any{"spec": map[string]any{"versions": []any{beta, "v1", nil, stable}}}
 
-	found := slices.Collect(definition.Versions(crd))
+	found := definition.All(crd)
+	assert.Equal(t, found, slices.Collect(definition.Versions(crd)))
 	assert.Equal(t, []definition.Version{
 		{Name: "v1beta1", Served: true, Fields: beta},
 		{Storage: true, Fields: stable},
@@ -26,5 +27,5 @@ func TestInvalidVersionsAreSkipped(t *testing.T) {
 		assert.Equal(t, "v1beta1", v.Name)
 		break
 	}
-	assert.Empty(t, slices.Collect(definition.Versions(map[string]any{"spec": []any{}})))
+	assert.Empty(t, definition.All(map[string]any{"spec": []any{}}))
 }

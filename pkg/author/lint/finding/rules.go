@@ -249,6 +249,10 @@ func kindRules() []Rule {
 			Remedy: "add the field, or make sure that another client creates the object first",
 		},
 		{
+			ID: "pruning-version", Severity: Warning, Summary: "Custom resources are in the storage version, or a version with all of its fields.",
+			Why: "Without a conversion webhook, each apply removes the other fields, even if another client has set them.", Remedy: "move the manifest to the storage version",
+		},
+		{
 			ID: "unknown-field", Severity: Warning, Summary: "Fields of built-in kinds are known.",
 			Why: "The API server drops an unknown field, so it has no effect.", Remedy: "correct the field's name or its indentation, or remove it",
 		},

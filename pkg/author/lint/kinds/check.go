@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	kjson "sigs.k8s.io/json"
@@ -36,6 +37,7 @@ func (c Rules) Check(o *source.Object) {
 	if !o.Tombstone() { // only the identity of a tombstone matters
 		checkFields(o)
 		c.checkSchema(o)
+		c.checkPruning(o)
 	}
 }
 
@@ -81,7 +83,7 @@ func (c Rules) checkKind(o *source.Object) (clusterScoped, known bool) {
 // object with a CRD, one of them is enough.
 func (c Rules) checkServed(o *source.Object, definitions []*source.Definition) {
 	version := o.GVK().Version
-	serves := func(d *source.Definition) bool { return d.Versions[version] }
+	serves := func(d *source.Definition) bool { return d.Versions[version].Served }
 	if !c.release.Meet(definitions[0].CRD, o) && slices.ContainsFunc(definitions, serves) {
 		return
 	}
@@ -191,6 +193,24 @@ func (c Rules) checkSchema(o *source.Object) {
 				id = "incomplete-custom-resource"
 			}
 			o.Find(id, source.ParsePath(v.Field), "%s (CRD in %s)", v, d.CRD.File)
+		}
+	}
+}
+
+// checkPruning finds custom resources in a version that lacks fields of the storage version.
+func (c Rules) checkPruning(o *source.Object) {
+	if o.CreateOnly() {
+		return // it is never applied to an existing object
+	}
+	for _, d := range c.release.Serving(o) {
+		applied, stored := d.Versions[o.GVK().Version], d.Versions[d.Storage]
+		strategy, _, _ := unstructured.NestedString(d.CRD.Object.Object, "spec", "conversion", "strategy")
+		if strategy == "Webhook" || !applied.Served || !stored.Served || applied.Schema() == nil {
+			continue
+		}
+		if field := customresource.Pruned(applied.Schema(), stored.Schema(), ""); field != "" {
+			o.Find("pruning-version", source.Path{"apiVersion"}, "lacks %s, which clients can set in the storage version %s", field, d.Storage)
+			return
 		}
 	}
 }

@@ -96,8 +96,8 @@ func (o *Object) finding(at Path, format string, args ...any) finding.Finding {
 type Definition struct {
 	CRD           *Object
 	ClusterScoped bool
-	// Versions maps each version to whether it is served.
-	Versions map[string]bool
+	// Versions are the versions by their names.
+	Versions map[string]definition.Version
 	// Storage is the version stored in etcd; empty if unknown.
 	Storage string
 }
@@ -105,8 +105,8 @@ type Definition struct {
 // Served lists the served versions, or returns "nothing".
 func (d *Definition) Served() string {
 	var served []string
-	for version, on := range d.Versions {
-		if on {
+	for version, v := range d.Versions {
+		if v.Served {
 			served = append(served, version)
 		}
 	}
@@ -141,11 +141,11 @@ func (r *Release) collect() {
 }
 
 func (r *Release) define(o *Object) {
-	d := &Definition{CRD: o, Versions: map[string]bool{}}
+	d := &Definition{CRD: o, Versions: map[string]definition.Version{}}
 	scope, _, _ := unstructured.NestedString(o.Object.Object, "spec", "scope")
 	d.ClusterScoped = scope == "Cluster"
-	for v := range definition.Versions(o.Object.Object) {
-		d.Versions[v.Name] = v.Served
+	for _, v := range definition.All(o.Object.Object) {
+		d.Versions[v.Name] = v
 		if v.Storage {
 			d.Storage = cmp.Or(d.Storage, v.Name)
 		}
