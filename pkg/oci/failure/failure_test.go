@@ -59,7 +59,7 @@ func TestDeniedAccessDoesNotClaimThatCredentialsWereAccepted(t *testing.T) {
 		request.Header.Set("Authorization", authorization)
 		err := failure.Explain("reading", ref, &transport.Error{StatusCode: http.StatusForbidden, Request: request})
 		require.ErrorIs(t, err, failure.ErrUnauthorized)
-		assert.ErrorContains(t, err, "reading registry.example/platform/release:1.0.0: unauthorized: registry registry.example denies access to platform/release: "+
+		require.ErrorContains(t, err, "reading registry.example/platform/release:1.0.0: unauthorized: registry registry.example denies access to platform/release: "+
 			"grant access to the account in the pull secret, or use another account: ")
 		assert.NotContains(t, err.Error(), "credentials")
 	}
