@@ -140,18 +140,18 @@ func percent(done, total int) int {
 	return done * 100 / total
 }
 
-// waitingOn names the pause and the objects that block the rollout. It names ClusterOperators without their kind, as ClusterVersion does.
+// waitingOn names the pause, the objects that block the rollout, and those that another client is deleting. It names ClusterOperators
+// without their kind, as ClusterVersion does.
 func waitingOn(progress report.Progress) string {
-	if progress.Complete {
-		return "waiting on nothing: every manifest is applied and every gate is met"
-	}
 	var names []string
 	for _, problem := range progress.Problems {
-		if problem.Patience == gate.Report || problem.Patience == gate.Notice {
-			continue
-		}
 		name := terminal.OneLine(problem.ID.String())
-		if problem.IsClusterOperator() {
+		switch {
+		case problem.Reason == api.ReasonDeleting:
+			name = "the deletion of " + name
+		case problem.Patience == gate.Report, problem.Patience == gate.Notice:
+			continue
+		case problem.IsClusterOperator():
 			name = terminal.OneLine(problem.ID.Name)
 		}
 		if !slices.Contains(names, name) {
@@ -166,6 +166,8 @@ func waitingOn(progress report.Progress) string {
 		}
 	}
 	switch {
+	case len(names) == 0 && progress.Complete:
+		return "waiting on nothing: every manifest is applied and every gate is met"
 	case len(names) == 0 && pause != "":
 		return pause + "continue with 'cvo upgrade resume'"
 	case len(names) == 0:
@@ -481,7 +483,14 @@ func (p *picture) leaf(o report.Object) string {
 
 // deleting lists unfinished deletions of manifests, and of objects that no manifest names.
 func (p *picture) deleting(objects []report.Object) {
-	list := FilterObjects(objects, func(o report.Object) bool { return o.Result == report.Deleting })
+	list := FilterObjects(objects, func(o report.Object) bool {
+		return o.Result == report.Deleting || o.State == report.StateSettled && o.Reason == api.ReasonDeleting
+	})
+	for i := range list {
+		if list[i].Result != report.Deleting {
+			list[i].At = time.Time{} // it is the time of the last apply
+		}
+	}
 	for _, d := range p.snapshot.Progress.Deletions {
 		at := slices.IndexFunc(list, func(o report.Object) bool { return o.ID == d.ID })
 		switch {

@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/engine/gate"
 	"github.com/cluster-version/cvo/pkg/engine/report"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/test/golden"
@@ -61,6 +63,18 @@ func TestTreeNamesAPause(t *testing.T) {
 	assert.Contains(t, strings.Join(View{}.Lines(s), "\n"), "\npausing before runlevel 50, waiting on ")
 	s.Progress.Problems, s.Progress.Paused.Reached = nil, true
 	assert.Contains(t, View{}.Lines(s), "paused before runlevel 50, continue with 'cvo upgrade resume'")
+}
+
+// TestTreeNamesADeletionByAnotherClient has a complete release with a namespace in deletion, which the condition Failing reports.
+func TestTreeNamesADeletionByAnotherClient(t *testing.T) {
+	const message = "Namespace config is being deleted by another client"
+	s := snapshots.Complete()
+	s.Progress.Deletions = nil
+	s.Progress.Problems = []report.Problem{{ID: s.Objects[0].ID, State: gate.Settled, Patience: gate.Report, Reason: api.ReasonDeleting, Message: message}}
+	s.Objects[0].Reason, s.Objects[0].Message = api.ReasonDeleting, message
+	lines := View{}.Lines(s)
+	assert.Equal(t, "waiting on the deletion of Namespace config/config", lines[2])
+	assert.Contains(t, strings.Join(lines, "\n"), "\nBeing deleted\n  Namespace config/config  "+message)
 }
 
 func TestTreeNamesInsecureRegistries(t *testing.T) {
