@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/cluster-version/cvo/pkg/apply/body"
+	"github.com/cluster-version/cvo/pkg/apply/builtin"
+	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/engine/observe"
 	"github.com/cluster-version/cvo/pkg/engine/report"
@@ -28,6 +30,12 @@ type Object struct {
 	Expires bool
 	// DefinedAt is the time when the rollout changed the CustomResourceDefinition of its kind; zero if it did not.
 	DefinedAt time.Time
+}
+
+// Unowned reports whether the observed object is a custom resource without managedFields. The server can read objects of built-in kinds in
+// all versions, so it discards none of their managedFields.
+func (o Object) Unowned(look observe.Look) bool {
+	return look.State != nil && look.State.Fields == (ownership.Hash{}) && look.State.Writer == "" && builtin.Type(o.Manifest.GVK()) == nil
 }
 
 // Need is the next action for an object.

@@ -8,7 +8,6 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/apply/failure"
-	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/engine/drift"
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/engine/observe"
@@ -86,7 +85,7 @@ func (p *pass) apply(
 				reason = report.DriftChanged
 			}
 		}
-		p.repaired(t.id, s, report.Repair{At: now, Reason: reason, Manager: writer, Unowned: isUnowned(t, look)})
+		p.repaired(t.id, s, report.Repair{At: now, Reason: reason, Manager: writer, Unowned: object.Unowned(look)})
 	} else if change.TakenBack != "" && p.TakenBack != nil {
 		p.TakenBack(t.id, change.TakenBack)
 	}
@@ -146,12 +145,6 @@ func (p *pass) repaired(id manifest.ID, s *slot, repair report.Repair) {
 	if p.Repaired != nil {
 		p.Repaired(repaired)
 	}
-}
-
-// isUnowned reports whether an object without managedFields is a custom resource of a CRD in the release. The server can read objects of
-// built-in kinds in all versions, so it discards none of their managedFields.
-func isUnowned(t *task, look observe.Look) bool {
-	return t.definition != nil && look.State != nil && look.State.Fields == (ownership.Hash{}) && look.State.Writer == ""
 }
 
 func writerOf(look observe.Look) string {

@@ -315,7 +315,8 @@ func TestRepairsOfCustomResourcesWithoutManagedFieldsNameNoCause(t *testing.T) {
 		plan := newPlan(t, release.Reconciling,
 			parse(t, "10_a_01", `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: networks.example.com}, spec: {
   group: example.com, names: {kind: Network, plural: networks}, scope: Cluster, versions: [{name: v1, served: true, storage: true}]}}`),
-			parse(t, "10_a_02", "{apiVersion: example.com/v1, kind: Network, metadata: {name: a}}"), configMap(t, "10_a_03", "b"))
+			parse(t, "10_a_02", "{apiVersion: example.com/v1, kind: Network, metadata: {name: a}}"), configMap(t, "10_a_03", "b"),
+			parse(t, "10_a_04", "{apiVersion: example.net/v1, kind: Network, metadata: {name: c}}"))
 		_, settled := c.roll(t, plan, rollout.Settled{})
 		reported := map[string]report.Repaired{}
 		var mutex sync.Mutex // workers report concurrently
@@ -330,6 +331,7 @@ func TestRepairsOfCustomResourcesWithoutManagedFieldsNameNoCause(t *testing.T) {
 			c.touch("a", func(s *observe.State) { s.Fields, s.Writer = ownership.Hash{}, "" })
 			if n == 0 {
 				c.touch("b", func(s *observe.State) { s.Fields, s.Writer = ownership.Hash{}, "" })
+				c.touch("c", func(s *observe.State) { s.Fields, s.Writer = ownership.Hash{}, "" })
 			}
 			var err error
 			progress, settled, err = executor.Run(t.Context(), plan, settled)
@@ -338,6 +340,7 @@ func TestRepairsOfCustomResourcesWithoutManagedFieldsNameNoCause(t *testing.T) {
 		}
 		assert.True(t, reported["a"].Fight)
 		assert.True(t, reported["a"].Unowned)
+		assert.True(t, reported["c"].Unowned, "the release does not contain its CRD")
 		assert.False(t, reported["b"].Unowned, "a built-in kind is readable in all versions")
 		assert.Contains(t, progress.Problems[0].Message, "was repeatedly changed by an unknown client (managedFields were empty): "+
 			"stop that client or exclude the object with an override in the ClusterVersion; "+
