@@ -57,7 +57,7 @@ func (w *rolling) prune(ctx context.Context) time.Duration {
 func (w *rolling) pruneAgain() (next time.Duration) {
 	for _, o := range w.ledger.Orphans() {
 		left := max(pruneInterval-w.clock.Since(w.pruned[o.ID]), time.Millisecond)
-		if w.unpruned[o.ID] && (next == 0 || left < next) {
+		if _, unpruned := w.unpruned[o.ID]; unpruned && (next == 0 || left < next) {
 			next = left
 		}
 	}
@@ -72,18 +72,18 @@ func requestsPruning(r *round) bool {
 func (w *rolling) pruneOne(ctx context.Context, orphan inventory.Record) {
 	id := orphan.ID
 	w.pruned[id] = w.clock.Now()
-	wasDeleting := w.unpruned[id]
+	started := w.unpruned[id]
 	delete(w.unpruned, id)
 	gvk := schema.GroupVersionKind{Group: id.Group, Version: orphan.Version, Kind: id.Kind}
 	change, err := w.engine.Pruner.Prune(ctx, gvk, id.Namespace, id.Name, orphan.UID)
 	switch {
 	case err != nil && !kinds.IsNoMatch(err):
-		w.unpruned[id] = true
+		w.unpruned[id] = started
 		w.log.Info("cannot delete the orphan", "object", id.String(), "error", err.Error())
 	case err != nil, change.Action == apply.Deleted:
 		w.ledger.Forget(id)
 		w.runner.Wake(background.SlotInventory)
-		if change.UID != "" || wasDeleting { // otherwise another client or a tombstone has deleted it
+		if change.UID != "" || started { // otherwise another client or a tombstone has deleted it
 			w.emitter.Emit(w.r.original, orphanPruned(orphan))
 		}
 	default:

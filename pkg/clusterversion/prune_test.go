@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/cluster-version/cvo/pkg/apply"
@@ -51,18 +52,9 @@ func TestPruneIsRetriedByTime(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			clk := clocktesting.NewFakePassiveClock(now)
-			c := New(clk, nil, record.NewFakeRecorder(10), idle{}, accept.Stages{}, &savedInventory{}, nil, func() {}, Options{})
-			_, err := c.ledger.Open(t.Context(), logr.Discard())
-			require.NoError(t, err)
-			rolledOut(t, c.ledger, "1.0.0", "kept", "left")
-			rolledOut(t, c.ledger, "1.1.0", "kept")
-			a := acceptedRelease("1.1.0")
-			a.Payload.Release.Prune = true
+			w := pruning(t, clk, record.NewFakeRecorder(10))
 			pruner := pruned{"left": {action: tt.action, err: tt.err}}
-			w := &rolling{
-				Reconciler: c, mode: release.Reconciling, pruned: map[manifest.ID]time.Time{}, unpruned: map[manifest.ID]bool{},
-				r: &round{original: clusterAt(), accepted: &a}, engine: Engine{Pruner: pruner, Completed: func(context.Context) {}},
-			}
+			w.engine.Pruner = pruner
 			assert.Equal(t, tt.again, w.prune(t.Context()))
 			clk.SetTime(now.Add(time.Minute))
 			assert.Equal(t, max(tt.again-time.Minute, 0), w.prune(t.Context()), "other passes do not change the time")
@@ -70,52 +62,62 @@ func TestPruneIsRetriedByTime(t *testing.T) {
 			pruner["left"] = pruned{"": {action: apply.Deleted}}[""]
 			if tt.again > 0 {
 				assert.Zero(t, w.prune(t.Context()))
-				assert.Empty(t, c.ledger.Orphans())
+				assert.Empty(t, w.ledger.Orphans())
 			}
 		})
 	}
 }
 
 func TestPruneReportsItsOwnDeletions(t *testing.T) {
+	failed, deleting, gone := pruned{"left": {err: errors.New("no")}}, pruned{"left": {action: apply.Deleting, uid: "u"}}, pruned{"left": {action: apply.Deleted}}
 	for _, tt := range []struct {
 		name    string
 		answers []pruned
 		reports bool
 	}{
 		{"it deletes the object", []pruned{{"left": {action: apply.Deleted, uid: "u"}}}, true},
-		{"it starts the deletion", []pruned{{"left": {action: apply.Deleting, uid: "u"}}, {"left": {action: apply.Deleted}}}, true},
-		{"an override excludes the object", nil, false},
-		{"the object is gone", []pruned{{"left": {action: apply.Deleted}}}, false},
+		{"it starts the deletion", []pruned{deleting, gone}, true},
+		{"it starts the deletion and cannot read the object once", []pruned{deleting, failed, gone}, true},
+		{"it cannot delete the object", []pruned{failed, gone}, false},
+		{"the object is gone", []pruned{gone}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			clk, events := clocktesting.NewFakePassiveClock(now), record.NewFakeRecorder(10)
-			c := New(clk, nil, events, idle{}, accept.Stages{}, &savedInventory{}, nil, func() {}, Options{})
-			_, err := c.ledger.Open(t.Context(), logr.Discard())
-			require.NoError(t, err)
-			rolledOut(t, c.ledger, "1.0.0", "left")
-			rolledOut(t, c.ledger, "1.1.0", "kept")
-			a := acceptedRelease("1.1.0")
-			a.Payload.Release.Prune = true
-			w := &rolling{
-				Reconciler: c, mode: release.Reconciling, pruned: map[manifest.ID]time.Time{}, unpruned: map[manifest.ID]bool{},
-				r: &round{original: clusterAt(), accepted: &a}, engine: Engine{Completed: func(context.Context) {}},
-			}
-			if tt.answers == nil {
-				w.engine.Pruner = pruned{"left": {action: apply.Deleted, uid: "u"}}
-				id := c.ledger.Orphans()[0].ID
-				w.r.original.Spec.Overrides = []configv1.ComponentOverride{{Group: id.Group, Kind: id.Kind, Namespace: id.Namespace, Name: id.Name, Unmanaged: true}}
-				w.prune(t.Context())
-				assert.Len(t, c.ledger.Orphans(), 1)
-				assert.Empty(t, events.Events)
-				return
-			}
+			w := pruning(t, clk, events)
 			for _, answer := range tt.answers {
 				w.engine.Pruner = answer
 				w.prune(t.Context())
 				clk.SetTime(clk.Now().Add(pruneInterval))
 			}
-			assert.Empty(t, c.ledger.Orphans())
+			assert.Empty(t, w.ledger.Orphans())
 			assert.Equal(t, tt.reports, len(events.Events) > 0)
 		})
+	}
+}
+
+func TestPruneKeepsOverriddenObjects(t *testing.T) {
+	events := record.NewFakeRecorder(10)
+	w := pruning(t, clocktesting.NewFakePassiveClock(now), events)
+	w.engine.Pruner = pruned{"left": {action: apply.Deleted, uid: "u"}}
+	id := w.ledger.Orphans()[0].ID
+	w.r.original.Spec.Overrides = []configv1.ComponentOverride{{Group: id.Group, Kind: id.Kind, Namespace: id.Namespace, Name: id.Name, Unmanaged: true}}
+	w.prune(t.Context())
+	assert.Len(t, w.ledger.Orphans(), 1)
+	assert.Empty(t, events.Events)
+}
+
+// pruning returns a rollout of release 1.1.0, which prunes object left of release 1.0.0.
+func pruning(t *testing.T, clk clock.PassiveClock, events record.EventRecorder) *rolling {
+	t.Helper()
+	c := New(clk, nil, events, idle{}, accept.Stages{}, &savedInventory{}, nil, func() {}, Options{})
+	_, err := c.ledger.Open(t.Context(), logr.Discard())
+	require.NoError(t, err)
+	rolledOut(t, c.ledger, "1.0.0", "kept", "left")
+	rolledOut(t, c.ledger, "1.1.0", "kept")
+	a := acceptedRelease("1.1.0")
+	a.Payload.Release.Prune = true
+	return &rolling{
+		Reconciler: c, mode: release.Reconciling, pruned: map[manifest.ID]time.Time{}, unpruned: map[manifest.ID]bool{},
+		r: &round{original: clusterAt(), accepted: &a}, engine: Engine{Completed: func(context.Context) {}},
 	}
 }

@@ -53,7 +53,8 @@ type rolling struct {
 	engine Engine
 	// planFailure is the last reason why there is no plan. Each reason is logged once.
 	planFailure string
-	// pruned has the time of the last attempt to delete each orphan. unpruned has the orphans whose deletion has to be retried.
+	// pruned has the time of the last attempt to delete each orphan. unpruned has the orphans whose deletion has to be retried, and whether
+	// it has started.
 	pruned   map[manifest.ID]time.Time
 	unpruned map[manifest.ID]bool
 }
