@@ -79,6 +79,8 @@ type Change struct {
 	Dropped []string
 	// TakenBack describes fields that became ours again after the server had discarded their owners; empty if there are none.
 	TakenBack string
+	// Controlled is true if Prune has skipped the object because another object is its controller. That may end without an event.
+	Controlled bool
 	// Message explains why the object was skipped or recreated, or why a deletion is pending. It may be empty.
 	Message string
 }

@@ -127,8 +127,10 @@ func (a *Applier) prunable(ctx context.Context, gvk schema.GroupVersionKind, nam
 	case ownership.Ours(meta.ManagedFields) == (ownership.Hash{}):
 		return t, nil, skipped("the version operator owns none of its fields"), nil
 	}
-	if controller := ownership.OtherController(meta.OwnerReferences); controller != nil && !ownership.NamesOwner(meta.ManagedFields, controller.UID) {
-		return t, nil, skipped("%s %s is its controller", controller.Kind, controller.Name), nil
+	if controller := ownership.ForeignController(meta); controller != nil {
+		change = skipped("%s %s is its controller", controller.Kind, controller.Name)
+		change.Controlled = true
+		return t, nil, change, nil
 	}
 	if gk == crdKind && meta.DeletionTimestamp == nil {
 		if reason, err := a.instances(ctx, t); err != nil || reason != "" {

@@ -53,7 +53,7 @@ func (w *rolling) prune(ctx context.Context) time.Duration {
 	return w.pruneAgain()
 }
 
-// pruneAgain returns the time until the next attempt to delete an orphan, 0 if no deletion failed.
+// pruneAgain returns the time until the next attempt to delete an orphan, 0 for none.
 func (w *rolling) pruneAgain() (next time.Duration) {
 	for _, o := range w.ledger.Orphans() {
 		left := max(pruneInterval-w.clock.Since(w.pruned[o.ID]), time.Millisecond)
@@ -87,8 +87,8 @@ func (w *rolling) pruneOne(ctx context.Context, orphan inventory.Record) {
 			w.emitter.Emit(w.r.original, orphanPruned(orphan))
 		}
 	default:
-		if change.Action == apply.Deleting {
-			w.unpruned[id] = true
+		if started := change.Action == apply.Deleting; started || change.Controlled {
+			w.unpruned[id] = started
 		}
 		w.log.Info("orphan is not deleted yet", "object", id.String(), "state", change.Action, "reason", change.Message)
 	}

@@ -25,41 +25,41 @@ import (
 
 // pruned is a Pruner with an answer for each object name.
 type pruned map[string]struct {
-	action apply.Action
-	uid    types.UID
-	err    error
+	action     apply.Action
+	uid        types.UID
+	controlled bool
+	err        error
 }
 
 func (p pruned) Prune(_ context.Context, _ schema.GroupVersionKind, _, name string, uid types.UID) (apply.Change, error) {
 	if uid != "u" {
 		return apply.Change{}, fmt.Errorf("the caller must name the recorded object, not %q", uid)
 	}
-	return apply.Change{Action: p[name].action, UID: p[name].uid}, p[name].err
+	return apply.Change{Action: p[name].action, UID: p[name].uid, Controlled: p[name].controlled}, p[name].err
 }
 
 // TestPruneIsRetriedByTime retries on a timer, because no event announces that an orphan can now be deleted.
 func TestPruneIsRetriedByTime(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		action apply.Action
-		err    error
+		answer pruned
 		again  time.Duration
 	}{
-		{"retries a failed deletion", "", errors.New("no"), pruneInterval},
-		{"checks an object that is being deleted again", apply.Deleting, nil, pruneInterval},
-		{"does not retry an object that is kept on purpose", apply.Skipped, nil, 0},
-		{"does not retry a deleted object", apply.Deleted, nil, 0},
+		{"retries a failed deletion", pruned{"left": {err: errors.New("no")}}, pruneInterval},
+		{"checks an object that is being deleted again", pruned{"left": {action: apply.Deleting}}, pruneInterval},
+		{"retries an object that another object controls", pruned{"left": {action: apply.Skipped, controlled: true}}, pruneInterval},
+		{"does not retry an object that is kept on purpose", pruned{"left": {action: apply.Skipped}}, 0},
+		{"does not retry a deleted object", pruned{"left": {action: apply.Deleted}}, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			clk := clocktesting.NewFakePassiveClock(now)
 			w := pruning(t, clk, record.NewFakeRecorder(10))
-			pruner := pruned{"left": {action: tt.action, err: tt.err}}
-			w.engine.Pruner = pruner
+			w.engine.Pruner = tt.answer
 			assert.Equal(t, tt.again, w.prune(t.Context()))
 			clk.SetTime(now.Add(time.Minute))
 			assert.Equal(t, max(tt.again-time.Minute, 0), w.prune(t.Context()), "other passes do not change the time")
 			clk.SetTime(now.Add(pruneInterval))
-			pruner["left"] = pruned{"": {action: apply.Deleted}}[""]
+			w.engine.Pruner = pruned{"left": {action: apply.Deleted}}
 			if tt.again > 0 {
 				assert.Zero(t, w.prune(t.Context()))
 				assert.Empty(t, w.ledger.Orphans())

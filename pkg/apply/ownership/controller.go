@@ -20,8 +20,17 @@ func OtherController(references []metav1.OwnerReference) *metav1.OwnerReference 
 	return nil
 }
 
-// NamesOwner reports whether our own apply sets the reference to the owner with the given UID. Some manifests contain such a reference.
-func NamesOwner(entries []metav1.ManagedFieldsEntry, uid types.UID) bool {
+// ForeignController returns the controller of an object that a release has only written, or nil. The object may belong to that controller.
+func ForeignController(m *metav1.PartialObjectMetadata) *metav1.OwnerReference {
+	controller := OtherController(m.OwnerReferences)
+	if controller != nil && namesOwner(m.ManagedFields, controller.UID) {
+		return nil // the release itself names the controller
+	}
+	return controller
+}
+
+// namesOwner reports whether our own apply sets the reference to the owner with the given UID. Some manifests contain such a reference.
+func namesOwner(entries []metav1.ManagedFieldsEntry, uid types.UID) bool {
 	own, _ := Split(entries)
 	return own.Has(fieldpath.MakePathOrDie("metadata", "ownerReferences", fieldpath.KeyByFields("uid", string(uid))))
 }

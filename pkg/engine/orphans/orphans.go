@@ -179,10 +179,16 @@ func GroupKind(id manifest.ID) schema.GroupKind {
 type seen struct {
 	ours     bool // has fields that we applied
 	deleting bool
+	// controller is the reason not to prune an object of another controller; empty for others.
+	controller string
 }
 
 func look(meta *metav1.PartialObjectMetadata) seen {
-	return seen{ours: ownership.Ours(meta.ManagedFields) != ownership.Hash{}, deleting: meta.DeletionTimestamp != nil}
+	now := seen{ours: ownership.Ours(meta.ManagedFields) != ownership.Hash{}, deleting: meta.DeletionTimestamp != nil}
+	if c := ownership.ForeignController(meta); c != nil {
+		now.controller = fmt.Sprintf("%s %s is its controller", c.Kind, c.Name)
+	}
+	return now
 }
 
 // list reads the objects of these kinds with the owner's label. If it cannot list a kind, it adds a warning.
@@ -246,6 +252,8 @@ func (f *finder) dropped(ctx context.Context, served servedKinds, labeled map[ma
 	case o.Note != "":
 	case o.Protected != "":
 		o.Note = "protected: " + o.Protected
+	default:
+		o.Note = now.controller
 	}
 	return o
 }

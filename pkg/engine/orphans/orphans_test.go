@@ -128,17 +128,21 @@ func TestFindListsDroppedObjects(t *testing.T) {
 	_, err := configMaps.Patch(t.Context(), "stripped", "application/merge-patch+json",
 		[]byte(`{"metadata":{"labels":{"`+api.OwnedByLabel+`":null}}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
+	controlled := s.configMap("controlled")
+	_, err = configMaps.Patch(t.Context(), "controlled", "application/merge-patch+json",
+		[]byte(`{"metadata":{"ownerReferences":[{"apiVersion":"example.com/v1","kind":"Shop","name":"shop","uid":"u","controller":true}]}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
 	gone := manifest.ID{Kind: "Service", Namespace: s.name, Name: "gone"}
 	unserved := manifest.ID{Group: "example.com", Kind: "Widget", Name: "unserved"}
 	namespace := manifest.ID{Kind: "Namespace", Name: "default"}
-	s.record(living, old, deleting, stripped, gone, unserved, namespace)
+	s.record(living, old, deleting, stripped, controlled, gone, unserved, namespace)
 	s.drop(living)
 
 	list := s.find(s.config)
 	assert.Equal(t, "1.1.0", list.Release)
 	assert.Empty(t, list.Warnings)
 	assert.Equal(t, map[string]string{
-		"old": "", "deleting": "being deleted", "stripped": "lacks our label", "gone": "gone", "unserved": "gone", "default": "lacks our label",
+		"old": "", "deleting": "being deleted", "stripped": "lacks our label", "controlled": "Shop shop is its controller", "gone": "gone", "unserved": "gone", "default": "lacks our label",
 	}, notes(list))
 	exists := map[string]bool{}
 	for _, o := range list.Orphans {
@@ -148,8 +152,8 @@ func TestFindListsDroppedObjects(t *testing.T) {
 		exists[o.Name] = *o.Exists
 		assert.Equal(t, o.Name == "default", o.Protected != "", o.Name)
 	}
-	assert.Equal(t, map[string]bool{"old": true, "deleting": true, "stripped": true, "default": true, "gone": false, "unserved": false}, exists)
-	assert.Equal(t, []string{"deleting", "old", "stripped", "default", "gone", "unserved"}, names(list), "sorted by group, kind, namespace and name")
+	assert.Equal(t, map[string]bool{"old": true, "deleting": true, "stripped": true, "controlled": true, "default": true, "gone": false, "unserved": false}, exists)
+	assert.Equal(t, []string{"controlled", "deleting", "old", "stripped", "default", "gone", "unserved"}, names(list), "sorted by group, kind, namespace and name")
 }
 
 func names(list orphans.List) []string {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/install/target"
 )
 
@@ -57,7 +58,7 @@ func (u *remover) disownOne(ctx context.Context, object *metav1.PartialObjectMet
 		}
 		others := slices.DeleteFunc(slices.Clone(object.OwnerReferences), func(o metav1.OwnerReference) bool { return o.UID == u.version.UID })
 		metadata := map[string]any{"ownerReferences": others, "resourceVersion": object.ResourceVersion, "uid": object.UID}
-		if otherController(object) != nil {
+		if ownership.ForeignController(object) != nil {
 			metadata["labels"] = map[string]any{api.OwnedByLabel: nil} // for a later uninstall it is not part of the platform
 		}
 		patch, err := json.Marshal(map[string]any{"metadata": metadata})

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/install/target"
 )
 
@@ -65,7 +66,7 @@ func (u *remover) foreignInstances(ctx context.Context, crds []apiextensionsv1.C
 			return foreign{}, err
 		}
 		for _, item := range items {
-			if item.Labels[api.OwnedByLabel] != u.removal.Name || otherController(&item) != nil && !u.isCopy(&item) {
+			if item.Labels[api.OwnedByLabel] != u.removal.Name || ownership.ForeignController(&item) != nil && !u.isCopy(&item) {
 				name := fmt.Sprintf("%s %s", crds[k].Spec.Names.Kind, client.ObjectKeyFromObject(&item))
 				found.crds[object.Name], found.namespaces[item.Namespace] = name, name
 			}

@@ -112,16 +112,7 @@ func listOf(gvk schema.GroupVersionKind) schema.GroupVersionKind {
 // isCopy reports whether a controller has created an object for another object and copied its labels. Such an object does not come from a
 // release, and is deleted with its owner.
 func (u *remover) isCopy(object *metav1.PartialObjectMetadata) bool {
-	return otherController(object) != nil && (u.version == nil || !refersTo(object, u.version.UID))
-}
-
-// otherController returns the controller of an object that a release has only written, or nil. An uninstall keeps such an object.
-func otherController(object *metav1.PartialObjectMetadata) *metav1.OwnerReference {
-	controller := ownership.OtherController(object.OwnerReferences)
-	if controller != nil && ownership.NamesOwner(object.ManagedFields, controller.UID) {
-		return nil // the release itself names the controller
-	}
-	return controller
+	return ownership.ForeignController(object) != nil && (u.version == nil || !refersTo(object, u.version.UID))
 }
 
 // kinds returns the selected kinds that can be listed and deleted. It fails if an API's server is down. Otherwise the objects of that API

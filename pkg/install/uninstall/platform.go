@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/install/target"
 )
 
@@ -38,7 +39,7 @@ func (u *remover) platform(ctx context.Context) error {
 		if u.neededByOperator(object) {
 			continue
 		}
-		if otherController(object) != nil {
+		if ownership.ForeignController(object) != nil {
 			claimed = append(claimed, object)
 			continue
 		}
@@ -59,7 +60,7 @@ func (u *remover) platform(ctx context.Context) error {
 		lost := slices.ContainsFunc(going, func(g *metav1.PartialObjectMetadata) bool {
 			return g.GroupVersionKind().GroupKind() == namespaceKind && g.Name == object.Namespace
 		})
-		if controller := otherController(object); !lost {
+		if controller := ownership.ForeignController(object); !lost {
 			u.keep(object, fmt.Sprintf("%s %s is its controller", controller.Kind, controller.Name))
 		}
 	}
