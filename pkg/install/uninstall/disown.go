@@ -58,8 +58,8 @@ func (u *remover) disownOne(ctx context.Context, object *metav1.PartialObjectMet
 		}
 		others := slices.DeleteFunc(slices.Clone(object.OwnerReferences), func(o metav1.OwnerReference) bool { return o.UID == u.version.UID })
 		metadata := map[string]any{"ownerReferences": others, "resourceVersion": object.ResourceVersion, "uid": object.UID}
-		if ownership.ForeignController(object) != nil {
-			metadata["labels"] = map[string]any{api.OwnedByLabel: nil} // for a later uninstall it is not part of the platform
+		if ownership.ForeignController(object) != nil && !isApplied(object) {
+			metadata["labels"] = map[string]any{api.OwnedByLabel: nil} // otherwise it would count as a copy
 		}
 		patch, err := json.Marshal(map[string]any{"metadata": metadata})
 		if err != nil {

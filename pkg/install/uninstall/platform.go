@@ -56,13 +56,18 @@ func (u *remover) platform(ctx context.Context) error {
 		}
 		going = append(going, object)
 	}
+	var lost []target.Result
 	for _, object := range claimed {
-		lost := slices.ContainsFunc(going, func(g *metav1.PartialObjectMetadata) bool {
+		result, controller := outcomeOf(object, target.Kept), ownership.ForeignController(object)
+		result.Message = fmt.Sprintf("%s %s is its controller", controller.Kind, controller.Name)
+		if slices.ContainsFunc(going, func(g *metav1.PartialObjectMetadata) bool {
 			return g.GroupVersionKind().GroupKind() == namespaceKind && g.Name == object.Namespace
-		})
-		if controller := ownership.ForeignController(object); !lost {
-			u.keep(object, fmt.Sprintf("%s %s is its controller", controller.Kind, controller.Name))
+		}) {
+			result.Outcome, result.Message = target.Deleted, result.Message+", but its namespace is deleted"
+			lost = append(lost, result)
+			continue
 		}
+		u.record(result)
 	}
 	steps, err := deletionSteps(going, u.records, defined)
 	if err != nil {
@@ -77,6 +82,9 @@ func (u *remover) platform(ctx context.Context) error {
 		if err := u.awaitDeletion(ctx, step); err != nil {
 			return err
 		}
+	}
+	for _, result := range lost {
+		u.record(result)
 	}
 	return nil
 }

@@ -82,6 +82,15 @@ func TestUninstallDeletesThePlatform(t *testing.T) {
 	lost.Namespace = "of-the-platform"
 	require.NoError(t, c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: lost.Namespace, Labels: map[string]string{api.OwnedByLabel: "version"}}}))
 	ofOther(lost)
+	for _, namespace := range []string{"default", lost.Namespace} {
+		object := configMap("applied")
+		object.Namespace = namespace
+		ofOther(object)
+		fields := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"a": "b"}}}
+		fields.SetNamespace(namespace)
+		fields.SetName(object.Name)
+		require.NoError(t, c.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(fields), client.FieldOwner(api.FieldManager)))
+	}
 
 	ctx, cancel := context.WithCancel(t.Context())
 	var said string
@@ -106,6 +115,13 @@ func TestUninstallDeletesThePlatform(t *testing.T) {
 	assert.Contains(t, interrupted, target.Result{
 		APIVersion: "v1", Kind: "ConfigMap", Namespace: "default", Name: "controlled", Outcome: target.Kept, Message: "ConfigMap of-a-user is its controller",
 	})
+	applied := target.Result{
+		APIVersion: "v1", Kind: "ConfigMap", Namespace: "default", Name: "applied", Outcome: target.Kept, Message: "ConfigMap of-a-user is its controller",
+	}
+	assert.Contains(t, interrupted, applied)
+	assert.Contains(t, results, applied, "the first run has disowned it")
+	applied.Namespace, applied.Outcome, applied.Message = lost.Namespace, target.Deleted, "ConfigMap of-a-user is its controller, but its namespace is deleted"
+	assert.Contains(t, results, applied)
 	assert.True(t, installed.Exists(t, c, foreign), "its CRD stays")
 	assert.Contains(t, results, target.Result{
 		APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition", Name: "widgets.example.com", Outcome: target.Kept,
