@@ -74,13 +74,13 @@ type Change struct {
 	// Deleting reports whether the object has a deletion timestamp. The server removes it once its finalizers are done, even if it was just
 	// applied. The caller must then apply it again, unless it belongs to a tombstone.
 	Deleting bool
+	// Controlled is true if Prune has skipped the object because another object is its controller. That may end without an event.
+	Controlled bool
 	// Dropped lists the parts of the manifest that were omitted: fields that the server's schema does not have, and list entries that a
 	// later entry with the same key replaces.
 	Dropped []string
 	// TakenBack describes fields that became ours again after the server had discarded their owners; empty if there are none.
 	TakenBack string
-	// Controlled is true if Prune has skipped the object because another object is its controller. That may end without an event.
-	Controlled bool
 	// Message explains why the object was skipped or recreated, or why a deletion is pending. It may be empty.
 	Message string
 }

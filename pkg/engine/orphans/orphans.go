@@ -186,7 +186,7 @@ type seen struct {
 func look(meta *metav1.PartialObjectMetadata) seen {
 	now := seen{ours: ownership.Ours(meta.ManagedFields) != ownership.Hash{}, deleting: meta.DeletionTimestamp != nil}
 	if c := ownership.ForeignController(meta); c != nil {
-		now.controller = fmt.Sprintf("%s %s is its controller", c.Kind, c.Name)
+		now.controller = c.Kind + " " + c.Name + " is its controller"
 	}
 	return now
 }

@@ -59,7 +59,7 @@ func (u *remover) platform(ctx context.Context) error {
 	var lost []target.Result
 	for _, object := range claimed {
 		result, controller := outcomeOf(object, target.Kept), ownership.ForeignController(object)
-		result.Message = fmt.Sprintf("%s %s is its controller", controller.Kind, controller.Name)
+		result.Message = controller.Kind + " " + controller.Name + " is its controller"
 		if slices.ContainsFunc(going, func(g *metav1.PartialObjectMetadata) bool {
 			return g.GroupVersionKind().GroupKind() == namespaceKind && g.Name == object.Namespace
 		}) {
