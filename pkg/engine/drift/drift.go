@@ -32,10 +32,10 @@ type Object struct {
 	DefinedAt time.Time
 }
 
-// Unowned reports whether the observed object is a custom resource without managedFields. The server can read objects of built-in kinds in
+// Unowned reports whether the observed object of a manifest is a custom resource without managedFields. The server can read objects of built-in kinds in
 // all versions, so it discards none of their managedFields.
-func (o Object) Unowned(look observe.Look) bool {
-	return look.State != nil && look.State.Fields == (ownership.Hash{}) && look.State.Writer == "" && builtin.Type(o.Manifest.GVK()) == nil
+func Unowned(m *manifest.Manifest, state *observe.State) bool {
+	return state != nil && state.Fields == (ownership.Hash{}) && state.Writer == "" && builtin.Type(m.GVK()) == nil
 }
 
 // Need is the next action for an object.

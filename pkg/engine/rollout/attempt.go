@@ -85,7 +85,7 @@ func (p *pass) apply(
 				reason = report.DriftChanged
 			}
 		}
-		p.repaired(t.id, s, report.Repair{At: now, Reason: reason, Manager: writer, Unowned: object.Unowned(look)})
+		p.repaired(t.id, s, report.Repair{At: now, Reason: reason, Manager: writer, Unowned: drift.Unowned(n.Manifest, look.State)})
 	} else if change.TakenBack != "" && p.TakenBack != nil {
 		p.TakenBack(t.id, change.TakenBack)
 	}

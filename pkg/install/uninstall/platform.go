@@ -56,18 +56,15 @@ func (u *remover) platform(ctx context.Context) error {
 		}
 		going = append(going, object)
 	}
-	var lost []target.Result
+	var lost []*metav1.PartialObjectMetadata
 	for _, object := range claimed {
-		result, controller := outcomeOf(object, target.Kept), ownership.ForeignController(object)
-		result.Message = controller.Kind + " " + controller.Name + " is its controller"
 		if slices.ContainsFunc(going, func(g *metav1.PartialObjectMetadata) bool {
 			return g.GroupVersionKind().GroupKind() == namespaceKind && g.Name == object.Namespace
 		}) {
-			result.Outcome, result.Message = target.Deleted, result.Message+", but its namespace is deleted"
-			lost = append(lost, result)
+			lost = append(lost, object)
 			continue
 		}
-		u.record(result)
+		u.controlled(object, target.Kept, "")
 	}
 	steps, err := deletionSteps(going, u.records, defined)
 	if err != nil {
@@ -83,10 +80,18 @@ func (u *remover) platform(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, result := range lost {
-		u.record(result)
+	for _, object := range lost {
+		u.controlled(object, target.Deleted, ", but its namespace is deleted")
 	}
 	return nil
+}
+
+// controlled records the outcome for an object of another controller.
+func (u *remover) controlled(object *metav1.PartialObjectMetadata, outcome target.Outcome, why string) {
+	controller := ownership.ForeignController(object)
+	result := outcomeOf(object, outcome)
+	result.Message = controller.Kind + " " + controller.Name + " is its controller" + why
+	u.record(result)
 }
 
 func (u *remover) keep(object *metav1.PartialObjectMetadata, why string) {
