@@ -8,6 +8,7 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
@@ -122,7 +123,7 @@ func FeatureGateClusters(m *manifest.Manifest) []Cluster {
 			out = append(out, Cluster{profile, set})
 		}
 	}
-	slices.SortFunc(out, func(a, b Cluster) int { return strings.Compare(a.String(), b.String()) })
+	sorted.By(out, func(a, b Cluster) int { return strings.Compare(a.String(), b.String()) })
 	return out
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/oci/failure"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -151,12 +152,12 @@ func (e *UnverifiedError) names(of func(MissingRoot) bool) []string {
 }
 
 func (e *UnverifiedError) sort() {
-	slices.SortFunc(e.Missing, func(a, b MissingRoot) int {
+	sorted.By(e.Missing, func(a, b MissingRoot) int {
 		return cmp.Or(cmp.Compare(a.Method, b.Method), cmp.Compare(a.Name, b.Name))
 	})
-	slices.SortFunc(e.Thresholds, func(a, b MissedThreshold) int { return cmp.Compare(a.Name, b.Name) })
+	sorted.By(e.Thresholds, func(a, b MissedThreshold) int { return cmp.Compare(a.Name, b.Name) })
 	// The sort is stable: places with the same name stay in the order of the search, and remarks in the order of the signatures.
-	slices.SortStableFunc(e.Answers, func(a, b Answer) int { return cmp.Compare(a.Store, b.Store) })
+	sorted.By(e.Answers, func(a, b Answer) int { return cmp.Compare(a.Store, b.Store) })
 }
 
 // remark returns the text for an error from a place. The same failure of a place always has the same text.

@@ -15,13 +15,13 @@ import (
 // existing CRD.
 func StoredVersionsRemedy(crd map[string]any, live *unstructured.Unstructured) string {
 	var names, rest, lacking []string
-	for _, v := range definition.All(crd) {
+	for _, v := range definition.Versions(crd) {
 		names = append(names, v.Name)
 		if v.Storage {
 			rest = []string{v.Name}
 		}
 	}
-	for _, v := range definition.All(live.Object) {
+	for _, v := range definition.Versions(live.Object) {
 		if v.Storage && !slices.Contains(names, v.Name) { // dropping it now would make the objects unreadable
 			return fmt.Sprintf("the cluster stores the objects as %s: keep this version in spec.versions of the release with served: false", v.Name)
 		}

@@ -96,7 +96,7 @@ func NewMapper(clk clock.PassiveClock, d Discovery, manifests []*manifest.Manife
 func (m *Mapper) addCRD(kind schema.GroupKind, crd *unstructured.Unstructured) {
 	plural, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "plural")
 	scope, _, _ := unstructured.NestedString(crd.Object, "spec", "scope")
-	for _, v := range definition.All(crd.Object) {
+	for _, v := range definition.Versions(crd.Object) {
 		if !v.Served {
 			continue
 		}

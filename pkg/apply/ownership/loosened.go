@@ -8,6 +8,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/cluster-version/cvo/internal/sorted"
 )
 
 // Loosening is a field with which another writer may have loosened a pod's security.
@@ -45,7 +47,7 @@ func Loosened(entries []metav1.ManagedFieldsEntry) []Loosening {
 			walk(place, set, own, nil, func(path string) { found = append(found, Loosening{e.Manager, path}) })
 		}
 	}
-	slices.SortFunc(found, func(a, b Loosening) int {
+	sorted.By(found, func(a, b Loosening) int {
 		if c := strings.Compare(a.Manager, b.Manager); c != 0 {
 			return c
 		}

@@ -10,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	yamlv3 "go.yaml.in/yaml/v3"
+
+	"github.com/cluster-version/cvo/internal/sorted"
 )
 
 // text is a file with insertions.
@@ -129,7 +131,7 @@ func (t *text) replaceNull(key, null *yamlv3.Node, first int, entry string) erro
 
 // edited returns the text with all insertions, and the numbers of the inserted lines in it.
 func (t *text) edited() (data []byte, inserted []int) {
-	slices.SortStableFunc(t.insertions, func(a, b insertion) int {
+	sorted.By(t.insertions, func(a, b insertion) int {
 		if a.line != b.line {
 			return a.line - b.line
 		}

@@ -131,7 +131,7 @@ func (d *DefinitionChange) compareAdded(stored, added definition.Version) {
 
 func versionsOf(m *manifest.Manifest) map[string]definition.Version {
 	out := map[string]definition.Version{}
-	for _, v := range definition.All(m.Object.Object) {
+	for _, v := range definition.Versions(m.Object.Object) {
 		out[v.Name] = v
 	}
 	return out

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/cluster-version/cvo/internal/difference"
+	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/inclusion"
 	"github.com/cluster-version/cvo/pkg/manifest"
@@ -23,15 +24,15 @@ func (c *Result) compareObjects(before, after *side) {
 	for _, id := range unionIDs(before.byID, after.byID) {
 		c.compareObject(before, after, id)
 	}
-	slices.SortStableFunc(c.Objects, func(a, b ObjectChange) int {
+	sorted.By(c.Objects, func(a, b ObjectChange) int {
 		return cmp.Or(strings.Compare(a.Component, b.Component), cmp.Compare(a.place().File, b.place().File),
 			cmp.Compare(a.place().Document, b.place().Document), strings.Compare(a.Object.String(), b.Object.String()),
 			strings.Compare(a.Variant, b.Variant))
 	})
-	slices.SortStableFunc(c.Definitions, func(a, b DefinitionChange) int {
+	sorted.By(c.Definitions, func(a, b DefinitionChange) int {
 		return cmp.Or(strings.Compare(a.Name, b.Name), slices.Compare(a.Variants, b.Variants))
 	})
-	slices.SortStableFunc(c.Roles, func(a, b RoleChange) int {
+	sorted.By(c.Roles, func(a, b RoleChange) int {
 		return cmp.Or(strings.Compare(a.Component, b.Component), strings.Compare(a.Object.String(), b.Object.String()))
 	})
 }
@@ -44,7 +45,7 @@ func unionIDs(a, b map[manifest.ID][]*manifest.Manifest) []manifest.ID {
 			ids = append(ids, id)
 		}
 	}
-	slices.SortFunc(ids, func(a, b manifest.ID) int {
+	sorted.By(ids, func(a, b manifest.ID) int {
 		return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Kind, b.Kind), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 	})
 	return ids

@@ -11,11 +11,11 @@ import (
 	"io"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/cluster-version/cvo/internal/errorset"
+	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/pkg/author/inspect"
 	"github.com/cluster-version/cvo/pkg/oci/image/layer"
 	"github.com/cluster-version/cvo/pkg/payload"
@@ -139,7 +139,7 @@ func (x *extraction) visit(f layer.File) error {
 
 // finish completes the result.
 func (x *extraction) finish() {
-	slices.SortFunc(x.out.LeftOut, func(a, b LeftOut) int {
+	sorted.By(x.out.LeftOut, func(a, b LeftOut) int {
 		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Document, b.Document), strings.Compare(a.Object.String(), b.Object.String()))
 	})
 	if metadata, err := payload.ParseMetadata(x.metadata[payload.MetadataFile]); err == nil {

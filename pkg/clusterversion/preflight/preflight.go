@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cluster-version/cvo/internal/printable"
+	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
 	"github.com/cluster-version/cvo/pkg/clusterversion/event"
@@ -222,7 +223,7 @@ func changesOf(report *preview.Report) *api.PreflightChanges {
 		Refused: count(t.Refused), Unchanged: count(t.Unchanged), Unknown: count(t.Unknown + t.NotAsked), ObjectCount: count(len(report.Objects)),
 	}
 	objects := slices.Clone(report.Objects)
-	slices.SortStableFunc(objects, func(a, b preview.Object) int { return cmp.Compare(rankVerdict(a.Verdict), rankVerdict(b.Verdict)) })
+	sorted.By(objects, func(a, b preview.Object) int { return cmp.Compare(rankVerdict(a.Verdict), rankVerdict(b.Verdict)) })
 	for _, o := range objects[:min(len(objects), api.ReleaseRolloutObjects)] {
 		out.Objects = append(out.Objects, api.PreflightObject{
 			Object: excerpt(o.ID.String(), maxObjectName), Runlevel: count(o.Runlevel), Verdict: string(o.Verdict), Message: excerpt(messageOf(o), maxObjectMessage),

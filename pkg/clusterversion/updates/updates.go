@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/cluster-version/cvo/internal/printable"
+	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion/background"
 	"github.com/cluster-version/cvo/pkg/clusterversion/event"
@@ -254,7 +255,7 @@ func restoredUpdates(status configv1.ClusterVersionStatus) updategraph.Updates {
 			u.Available = append(u.Available, r)
 		}
 	}
-	slices.SortStableFunc(u.Available, release.NewestFirst)
+	sorted.By(u.Available, release.NewestFirst)
 	return u
 }
 

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
@@ -150,7 +151,7 @@ func (inv Inventory) Orphans() []Record {
 			orphans = append(orphans, r)
 		}
 	}
-	slices.SortFunc(orphans, func(a, b Record) int { return Compare(a.ID, b.ID) })
+	sorted.By(orphans, func(a, b Record) int { return Compare(a.ID, b.ID) })
 	return orphans
 }
 

@@ -7,10 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
@@ -131,7 +131,7 @@ type encoder struct {
 // encode returns the bytes of a shard. Equal headers and records result in equal bytes. It sorts the given records.
 func (e *encoder) encode(h header, records []Record) ([]byte, error) {
 	h.Format = format
-	slices.SortFunc(records, func(a, b Record) int { return Compare(a.ID, b.ID) })
+	sorted.By(records, func(a, b Record) int { return Compare(a.ID, b.ID) })
 	e.buffer.Reset()
 	if e.zip == nil {
 		var err error

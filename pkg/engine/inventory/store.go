@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
+	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
@@ -86,7 +87,7 @@ func (s *Store) Load(ctx context.Context) (Inventory, error) {
 		return Inventory{}, fmt.Errorf("reading the inventory: %w", err)
 	}
 	// The latest layout is sorted last, so its records replace those of earlier layouts.
-	slices.SortFunc(shards, func(a, b shard) int {
+	sorted.By(shards, func(a, b shard) int {
 		if d := a.Generation - b.Generation; d != 0 {
 			return d
 		}

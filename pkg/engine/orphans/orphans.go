@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/pager"
 
+	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
@@ -94,7 +95,7 @@ func Find(ctx context.Context, config *rest.Config, namespace, owner string) (Li
 		return List{}, err
 	}
 	list.Orphans = append(list.Orphans, unrecorded...)
-	slices.SortFunc(list.Orphans, func(a, b Orphan) int { return inventory.Compare(a.ID, b.ID) })
+	sorted.By(list.Orphans, func(a, b Orphan) int { return inventory.Compare(a.ID, b.ID) })
 	list.Warnings = slices.Sorted(maps.Keys(f.warnings))
 	return list, nil
 }

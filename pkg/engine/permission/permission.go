@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
@@ -294,7 +295,7 @@ func (g grants) rules() []rbacv1.PolicyRule {
 	for _, rule := range shared {
 		out = append(out, *rule)
 	}
-	slices.SortFunc(out, compareRules)
+	sorted.By(out, compareRules)
 	return out
 }
 
@@ -332,7 +333,7 @@ func Each(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 			}
 		}
 	}
-	slices.SortFunc(out, compareRules)
+	sorted.By(out, compareRules)
 	return out
 }
 

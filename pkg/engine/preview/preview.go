@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/cluster-version/cvo/internal/difference"
+	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/apply/kinds"
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
@@ -442,14 +443,14 @@ func (r *run) report() *Report {
 			out.Objects = append(out.Objects, result.Object)
 		}
 	}
-	slices.SortStableFunc(out.Objects, func(a, b Object) int {
+	sorted.By(out.Objects, func(a, b Object) int {
 		return cmp.Or(cmp.Compare(a.Runlevel, b.Runlevel), cmp.Compare(a.Component, b.Component), cmp.Compare(a.File, b.File),
 			cmp.Compare(a.Document, b.Document), cmp.Compare(a.ID.String(), b.ID.String()))
 	})
 	for _, n := range forbidden {
 		out.NotAllowed = append(out.NotAllowed, *n)
 	}
-	slices.SortFunc(out.NotAllowed, func(a, b NotAllowed) int { return cmp.Compare(a.Resource, b.Resource) })
+	sorted.By(out.NotAllowed, func(a, b NotAllowed) int { return cmp.Compare(a.Resource, b.Resource) })
 	for _, e := range r.payload.Excluded {
 		out.Excluded = append(out.Excluded, Exclusion{e.Manifest.ID(), e.Reason})
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/pkg/engine/gate"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -192,7 +193,7 @@ func (p Problem) IsWorkload() bool { return p.ID.Group == "apps" }
 
 // SortProblems sorts problems by runlevel, component, file and object.
 func SortProblems(problems []Problem) {
-	slices.SortFunc(problems, func(a, b Problem) int {
+	sorted.By(problems, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Runlevel, b.Runlevel), cmp.Compare(a.Component, b.Component),
 			cmp.Compare(a.File, b.File), cmp.Compare(a.ID.String(), b.ID.String()))
 	})

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/engine/permission"
 	"github.com/cluster-version/cvo/pkg/install/target"
@@ -123,7 +124,7 @@ func New(p *payload.Payload, settings Settings) (Plan, error) {
 	if err := plan.addChosen(); err != nil {
 		return Plan{}, err
 	}
-	slices.SortStableFunc(plan.Items, func(a, b Item) int { return cmp.Compare(deployStage(a), deployStage(b)) })
+	sorted.By(plan.Items, func(a, b Item) int { return cmp.Compare(deployStage(a), deployStage(b)) })
 	return plan, nil
 }
 
@@ -139,7 +140,7 @@ func NewPreparation(p *payload.Payload, settings Settings) (Plan, error) {
 			return Plan{}, err
 		}
 	}
-	slices.SortStableFunc(plan.Items, func(a, b Item) int { return cmp.Compare(deployStage(a), deployStage(b)) })
+	sorted.By(plan.Items, func(a, b Item) int { return cmp.Compare(deployStage(a), deployStage(b)) })
 	return plan, nil
 }
 

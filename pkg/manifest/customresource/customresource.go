@@ -52,7 +52,7 @@ func isCompleted(gk schema.GroupKind) bool {
 func Validate(crd, object *unstructured.Unstructured) []Violation {
 	gvk := object.GroupVersionKind()
 	v := &validator{}
-	for _, version := range definition.All(crd.Object) {
+	for _, version := range definition.Versions(crd.Object) {
 		if version.Name != gvk.Version {
 			continue
 		}

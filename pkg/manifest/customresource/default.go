@@ -9,7 +9,7 @@ import (
 
 // Default adds the defaults of a CRD's version to an object, as the API server does. It does nothing if the CRD has no schema for the version.
 func Default(crd *unstructured.Unstructured, version string, object *unstructured.Unstructured) {
-	for _, v := range definition.All(crd.Object) {
+	for _, v := range definition.Versions(crd.Object) {
 		if v.Name == version {
 			part(v.Schema()).addDefaults(object.Object)
 		}

@@ -2,8 +2,6 @@
 // incomplete.
 package definition
 
-import "iter"
-
 // Version is an entry in spec.versions of a CustomResourceDefinition.
 type Version struct {
 	Name            string
@@ -12,11 +10,8 @@ type Version struct {
 	Fields map[string]any
 }
 
-// All returns the versions of a CustomResourceDefinition in their order. It skips entries that are not objects.
-// Inlined into all callers, it would need 4 kB of the binary.
-//
-//go:noinline
-func All(crd map[string]any) (all []Version) {
+// Versions returns the versions of a CustomResourceDefinition in their order. It skips entries that are not objects.
+func Versions(crd map[string]any) (all []Version) {
 	spec, _ := crd["spec"].(map[string]any)
 	entries, _ := spec["versions"].([]any)
 	for _, entry := range entries {
@@ -26,17 +21,6 @@ func All(crd map[string]any) (all []Version) {
 		}
 	}
 	return all
-}
-
-// Versions is All as an iterator. A loop over it needs a larger binary.
-func Versions(crd map[string]any) iter.Seq[Version] {
-	return func(yield func(Version) bool) {
-		for _, v := range All(crd) {
-			if !yield(v) {
-				return
-			}
-		}
-	}
 }
 
 // ReplicasPath returns the path of the field that the version's scale subresource writes, such as ".spec.replicas"; empty if it has none.

@@ -17,6 +17,8 @@ import (
 
 	"github.com/coreos/ignition/v2/config/v3_5/types"
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
+
+	"github.com/cluster-version/cvo/internal/sorted"
 )
 
 // maxData is the limit for the decompressed data of all files of a MachineConfig, in bytes. A MachineConfig has at most 1.5 MiB, which could
@@ -141,7 +143,7 @@ func Decode(rendered *mcfgv1.MachineConfig) (Content, error) {
 				decoded.DropIns = append(decoded.DropIns, DropIn{dropIn.Name, text})
 			}
 		}
-		slices.SortFunc(decoded.DropIns, func(a, b DropIn) int { return cmp.Compare(a.Name, b.Name) })
+		sorted.By(decoded.DropIns, func(a, b DropIn) int { return cmp.Compare(a.Name, b.Name) })
 		content.Units = append(content.Units, decoded)
 	}
 	for _, user := range config.Passwd.Users {
@@ -149,8 +151,8 @@ func Decode(rendered *mcfgv1.MachineConfig) (Content, error) {
 			content.SSHKeys = append(content.SSHKeys, string(key))
 		}
 	}
-	slices.SortFunc(content.Files, func(a, b File) int { return cmp.Compare(a.Path, b.Path) })
-	slices.SortFunc(content.Units, func(a, b Unit) int { return cmp.Compare(a.Name, b.Name) })
+	sorted.By(content.Files, func(a, b File) int { return cmp.Compare(a.Path, b.Path) })
+	sorted.By(content.Units, func(a, b Unit) int { return cmp.Compare(a.Name, b.Name) })
 	slices.Sort(content.SSHKeys)
 	return content, nil
 }

@@ -18,6 +18,7 @@ import (
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/pkg/api"
 )
 
@@ -139,13 +140,13 @@ func complete(config *types.Config, all []place) error {
 		at := all[slices.IndexFunc(all, func(p place) bool { return p.path == file.Path })]
 		return checker{name: at.owner}.errorf(at.field+".contents.source", `set it to a data URL; "data:," is an empty file`, "is missing for %s", quote(file.Path))
 	}
-	slices.SortFunc(config.Storage.Files, func(a, b types.File) int { return cmp.Compare(a.Path, b.Path) })
+	sorted.By(config.Storage.Files, func(a, b types.File) int { return cmp.Compare(a.Path, b.Path) })
 	config.Systemd.Units = slices.Clone(config.Systemd.Units)
-	slices.SortFunc(config.Systemd.Units, func(a, b types.Unit) int { return cmp.Compare(a.Name, b.Name) })
+	sorted.By(config.Systemd.Units, func(a, b types.Unit) int { return cmp.Compare(a.Name, b.Name) })
 	for i := range config.Systemd.Units {
 		unit := &config.Systemd.Units[i]
 		unit.Dropins = slices.Clone(unit.Dropins)
-		slices.SortFunc(unit.Dropins, func(a, b types.Dropin) int { return cmp.Compare(a.Name, b.Name) })
+		sorted.By(unit.Dropins, func(a, b types.Dropin) int { return cmp.Compare(a.Name, b.Name) })
 	}
 	for _, user := range config.Passwd.Users {
 		slices.Sort(user.SSHAuthorizedKeys)

@@ -7,10 +7,10 @@ import (
 	"io/fs"
 	"maps"
 	"path"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/pkg/node/host/tree"
 )
 
@@ -56,7 +56,7 @@ func (h *Host) plan(s *State, to target) ([]Step, map[string]tree.Entry, error) 
 			steps = append(steps, Step{name, before, e})
 		}
 	}
-	slices.SortFunc(steps, compareSteps)
+	sorted.By(steps, compareSteps)
 	return steps, originals, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/pkg/node/config"
 	"github.com/cluster-version/cvo/pkg/node/host/tree"
 	"github.com/cluster-version/cvo/pkg/node/host/unitfile"
@@ -49,7 +50,7 @@ func (h *Host) Verify(content config.Content) ([]Drift, error) {
 			drifts = append(drifts, Drift{name, text})
 		}
 	}
-	slices.SortFunc(drifts, func(a, b Drift) int { return cmp.Compare(a.Path, b.Path) })
+	sorted.By(drifts, func(a, b Drift) int { return cmp.Compare(a.Path, b.Path) })
 	return drifts, nil
 }
 

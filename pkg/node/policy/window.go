@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/pkg/api"
 )
 
@@ -98,7 +99,7 @@ func intervals(windows []window, now time.Time) []interval {
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b interval) int { return a.start.Compare(b.start) })
+	sorted.By(all, func(a, b interval) int { return a.start.Compare(b.start) })
 	var merged []interval
 	for _, next := range all {
 		last := len(merged) - 1

@@ -10,6 +10,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/pkg/oci/document"
 	"github.com/cluster-version/cvo/pkg/oci/failure"
 	"github.com/cluster-version/cvo/pkg/oci/image/repository"
@@ -78,7 +79,7 @@ func (c *collector) referrers(ctx context.Context) error {
 	listed, err := c.repository.Referrers(ctx, c.subject, candidate)
 	listed = slices.DeleteFunc(listed, func(r repository.Referrer) bool { return !candidate(r.Descriptor) })
 	// Referrers with a type come first, so that referrers without a type do not use up the limit.
-	slices.SortStableFunc(listed, func(a, b repository.Referrer) int {
+	sorted.By(listed, func(a, b repository.Referrer) int {
 		return strings.Compare(fmt.Sprint(isGeneric(a.ArtifactType)), fmt.Sprint(isGeneric(b.ArtifactType)))
 	})
 	if len(listed) > c.limits.Attachments {

@@ -15,6 +15,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/cluster-version/cvo/internal/atomicfile"
+	"github.com/cluster-version/cvo/internal/sorted"
 )
 
 // partialDir is the folder for incomplete files in a layout.
@@ -189,7 +190,7 @@ func (w *Writer) Close() error {
 	if w.unlock == nil {
 		return nil
 	}
-	slices.SortFunc(w.index.Manifests, func(a, b v1.Descriptor) int {
+	sorted.By(w.index.Manifests, func(a, b v1.Descriptor) int {
 		return strings.Compare(NameOf(a)+" "+a.Digest.String(), NameOf(b)+" "+b.Digest.String())
 	})
 	err := WriteIndex(w.dir, 0o644, w.index)

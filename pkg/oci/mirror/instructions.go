@@ -8,6 +8,7 @@ import (
 	operatorv1alpha1 "github.com/openshift/api/operator/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
@@ -34,7 +35,7 @@ func (r *Release) MovedRepositories(components, releaseImage string) []Moved {
 	for source, to := range moved {
 		out = append(out, Moved{Source: source, To: to})
 	}
-	slices.SortFunc(out, func(a, b Moved) int { return strings.Compare(a.Source, b.Source) })
+	sorted.By(out, func(a, b Moved) int { return strings.Compare(a.Source, b.Source) })
 	return out
 }
 

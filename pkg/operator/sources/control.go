@@ -192,7 +192,7 @@ func schemaOf(crd *unstructured.Unstructured) controls.Schema {
 	if crd == nil {
 		return out
 	}
-	for _, v := range definition.All(crd.Object) {
+	for _, v := range definition.Versions(crd.Object) {
 		if v.Name != configv1.GroupVersion.Version {
 			continue
 		}

@@ -11,6 +11,7 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 
 	"github.com/cluster-version/cvo/internal/printable"
+	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/update/nearest"
 )
@@ -152,18 +153,18 @@ func (s *selection) available(current int) error {
 // finish sorts and limits the updates of the current version.
 func (s *selection) finish(current semver.Version) {
 	u := &s.updates
-	slices.SortFunc(u.Available, release.NewestFirst)
-	slices.SortFunc(u.Conditional, release.ConditionalNewestFirst)
+	sorted.By(u.Available, release.NewestFirst)
+	sorted.By(u.Conditional, release.ConditionalNewestFirst)
 	const omitted = "%d %s beyond the limit of %d: " + nearest.Kept
 	if n := len(u.Available) - maxUpdates; n > 0 {
 		u.LeftOut = append(u.LeftOut, fmt.Sprintf(omitted, n, "updates", maxUpdates))
 		u.Available = nearest.First(u.Available, current.String(), func(r configv1.Release) string { return r.Version })[:maxUpdates]
-		slices.SortFunc(u.Available, release.NewestFirst)
+		sorted.By(u.Available, release.NewestFirst)
 	}
 	if n := len(u.Conditional) - maxUpdates; n > 0 {
 		u.LeftOut = append(u.LeftOut, fmt.Sprintf(omitted, n, "conditional updates", maxUpdates))
 		u.Conditional = nearest.First(u.Conditional, current.String(), func(c configv1.ConditionalUpdate) string { return c.Release.Version })[:maxUpdates]
-		slices.SortFunc(u.Conditional, release.ConditionalNewestFirst)
+		sorted.By(u.Conditional, release.ConditionalNewestFirst)
 	}
 	slices.Sort(u.LeftOut)
 	u.LeftOut = slices.Compact(u.LeftOut)

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/blang/semver/v4"
+
+	"github.com/cluster-version/cvo/internal/sorted"
 )
 
 // Kept describes the beginning of the order for messages about a list that was cut off.
@@ -48,7 +50,7 @@ func First[T any](updates []T, current string, versionOf func(T) string) []T {
 		}
 	}
 	slices.Reverse(patches)
-	slices.SortFunc(all, func(a, b rank) int {
+	sorted.By(all, func(a, b rank) int {
 		return cmp.Or(cmp.Compare(a.depth, b.depth), cmp.Compare(a.minor.major, b.minor.major), cmp.Compare(a.minor.minor, b.minor.minor))
 	})
 	out := make([]T, 0, len(updates))

@@ -85,7 +85,7 @@ func provided(manifests []*manifest.Manifest) (kinds map[schema.GroupVersionKind
 		defined, isDefinition := m.Defines()
 		switch {
 		case isDefinition:
-			for _, v := range definition.All(m.Object.Object) {
+			for _, v := range definition.Versions(m.Object.Object) {
 				if v.Served {
 					kinds[defined.WithVersion(v.Name)] = true
 				}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/internal/terminal"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -44,7 +45,7 @@ func NotRecommended(cv *configv1.ClusterVersion) []configv1.ConditionalUpdate {
 		c := meta.FindStatusCondition(u.Conditions, api.UpdateRecommended)
 		return c == nil || c.Status == metav1.ConditionTrue
 	})
-	slices.SortStableFunc(updates, release.ConditionalNewestFirst)
+	sorted.By(updates, release.ConditionalNewestFirst)
 	return updates
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/blang/semver/v4"
@@ -12,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/oci/registry"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -164,7 +164,7 @@ func (o *Update) choose(cv *configv1.ClusterVersion, r *Request) (*configv1.Upda
 			possible = append(possible, target{Release: conditional.Release, risk: risk})
 		}
 	}
-	slices.SortStableFunc(possible, func(a, b target) int { return release.NewestFirst(a.Release, b.Release) })
+	sorted.By(possible, func(a, b target) int { return release.NewestFirst(a.Release, b.Release) })
 	switch {
 	case o.isUnadvised(cv):
 		return &configv1.Update{Image: o.Image}, nil

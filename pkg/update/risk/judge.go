@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cluster-version/cvo/internal/printable"
+	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/update/nearest"
@@ -155,8 +156,8 @@ func (j *judgement) merge() ([]configv1.Release, []configv1.ConditionalUpdate) {
 			available = append(available, release)
 		}
 	}
-	slices.SortStableFunc(available, release.NewestFirst)
-	slices.SortStableFunc(updates, release.ConditionalNewestFirst)
+	sorted.By(available, release.NewestFirst)
+	sorted.By(updates, release.ConditionalNewestFirst)
 	return available, updates
 }
 
@@ -185,7 +186,7 @@ func (j *judgement) extras() []Extra {
 		}
 		extras = append(extras, extra)
 	}
-	slices.SortStableFunc(extras, func(a, b Extra) int { return strings.Compare(a.Name, b.Name) })
+	sorted.By(extras, func(a, b Extra) int { return strings.Compare(a.Name, b.Name) })
 	return extras
 }
 
@@ -284,7 +285,7 @@ func (j *judgement) judge(available []configv1.Release, updates []configv1.Condi
 		j.problem("there are %d risks, but only %d are listed", len(out.Risks), maxRisks)
 		out.Risks = out.Risks[:maxRisks]
 	}
-	slices.SortStableFunc(out.Available, release.NewestFirst)
+	sorted.By(out.Available, release.NewestFirst)
 	return out
 }
 

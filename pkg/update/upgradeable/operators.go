@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 
 	configv1 "github.com/openshift/api/config/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/pkg/api"
 )
 
@@ -38,7 +38,7 @@ func operators(in Input) []Obstacle {
 			listed: should + reason + ": " + cmp.Or(message, "it gives no reason."),
 		})
 	}
-	slices.SortFunc(found, func(a, b Obstacle) int { return cmp.Or(cmp.Compare(a.Subject, b.Subject), cmp.Compare(a.Risk, b.Risk)) })
+	sorted.By(found, func(a, b Obstacle) int { return cmp.Or(cmp.Compare(a.Subject, b.Subject), cmp.Compare(a.Risk, b.Risk)) })
 	return found
 }
 

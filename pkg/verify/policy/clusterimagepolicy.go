@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/cluster-version/cvo/internal/aliases"
+	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/verify/reference"
 	"github.com/cluster-version/cvo/pkg/verify/sigstore"
@@ -219,7 +220,7 @@ func (p ClusterImagePolicies) withScope(scope string) ClusterImagePolicies {
 			out = append(out, object)
 		}
 	}
-	slices.SortFunc(out, func(a, b configv1.ClusterImagePolicy) int { return strings.Compare(a.Name, b.Name) })
+	sorted.By(out, func(a, b configv1.ClusterImagePolicy) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
 

@@ -5,10 +5,10 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/release"
 )
@@ -72,7 +72,7 @@ func signatureKeys(maps []ConfigMapData, digest release.Digest) []signatureKey {
 			}
 		}
 	}
-	slices.SortFunc(keys, func(a, b signatureKey) int {
+	sorted.By(keys, func(a, b signatureKey) int {
 		return cmp.Or(
 			cmp.Compare(maps[a.at].Namespace, maps[b.at].Namespace),
 			cmp.Compare(maps[a.at].Name, maps[b.at].Name),

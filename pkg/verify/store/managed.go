@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/verify/openpgp"
 )
@@ -61,7 +62,7 @@ func ReadManaged(binaryData map[string][]byte) Managed {
 			signed[key.digest] = at
 		}
 	}
-	slices.SortStableFunc(m.entries, func(a, b managedDigest) int { return signed[a.digest].Compare(signed[b.digest]) })
+	sorted.By(m.entries, func(a, b managedDigest) int { return signed[a.digest].Compare(signed[b.digest]) })
 	return m.bounded()
 }
 
@@ -87,7 +88,7 @@ func sortedManagedKeys(binaryData map[string][]byte) []managedKey {
 			keys = append(keys, managedKey{digest: digest, number: n, key: key})
 		}
 	}
-	slices.SortFunc(keys, func(a, b managedKey) int {
+	sorted.By(keys, func(a, b managedKey) int {
 		return cmp.Or(cmp.Compare(a.digest, b.digest), cmp.Compare(a.number, b.number), cmp.Compare(a.key, b.key))
 	})
 	return keys[:min(len(keys), maxManagedKeys)]

@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 
+	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/kube/leader"
 	"github.com/cluster-version/cvo/pkg/update/firing"
@@ -103,7 +103,7 @@ func ranked(found []Insight, asOriginal bool) []Insight {
 		}
 		kept = append(kept, insight)
 	}
-	slices.SortStableFunc(kept, func(a, b Insight) int {
+	sorted.By(kept, func(a, b Insight) int {
 		return cmp.Or(cmp.Compare(b.Level, a.Level), b.Since.Compare(a.Since))
 	})
 	return kept

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/cluster-version/cvo/internal/pointers"
+	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/drain"
 	nodepool "github.com/cluster-version/cvo/pkg/node/pool"
@@ -115,7 +116,7 @@ func assessPools(in Input, a *Assessment) ([]Pool, []Insight) {
 				unknown = append(unknown, current)
 			}
 		}
-		slices.SortStableFunc(p.Nodes, func(a, b Node) int {
+		sorted.By(p.Nodes, func(a, b Node) int {
 			return cmp.Or(
 				cmp.Compare(slices.Index(nodeStates, a.State), slices.Index(nodeStates, b.State)),
 				cmp.Compare(stageOf(a.Phase), stageOf(b.Phase)),

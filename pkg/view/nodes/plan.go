@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/config"
 	"github.com/cluster-version/cvo/pkg/node/disruption"
@@ -322,7 +323,7 @@ func (r *renderer) draft(p *mcfgv1.MachineConfigPool, m pool.Membership, all []*
 			d.Transitions = append(d.Transitions, r.transition(from, rendered))
 		}
 	}
-	slices.SortFunc(d.Transitions, func(a, b Transition) int { return strings.Compare(a.From, b.From) })
+	sorted.By(d.Transitions, func(a, b Transition) int { return strings.Compare(a.From, b.From) })
 	return d
 }
 

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/cluster-version/cvo/internal/printable"
+	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/config"
 	"github.com/cluster-version/cvo/pkg/node/drain"
@@ -55,7 +56,7 @@ func NewRelease(c Cluster, names []string, undo bool) (*Release, error) {
 	if len(r.Nodes) == 0 {
 		return nil, errors.New("the cluster has no nodes")
 	}
-	slices.SortFunc(r.Nodes, func(a, b Leaving) int { return strings.Compare(a.Node, b.Node) })
+	sorted.By(r.Nodes, func(a, b Leaving) int { return strings.Compare(a.Node, b.Node) })
 	r.Observe(c.Nodes)
 	return r, nil
 }

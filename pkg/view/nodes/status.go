@@ -15,6 +15,7 @@ import (
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/drain"
 	"github.com/cluster-version/cvo/pkg/node/plan"
@@ -156,7 +157,7 @@ func NewStatus(c Cluster, only string) (*Status, error) {
 	for _, p := range pools {
 		s.Pools = append(s.Pools, newPool(p, members, c.Machines, turn, c.At))
 	}
-	slices.SortFunc(s.Pools, func(a, b Pool) int { return strings.Compare(a.Name, b.Name) })
+	sorted.By(s.Pools, func(a, b Pool) int { return strings.Compare(a.Name, b.Name) })
 	if only != "" {
 		return s, nil
 	}
@@ -229,7 +230,7 @@ func newPool(p *mcfgv1.MachineConfigPool, members pool.Membership, machines map[
 		}
 		result.Nodes = append(result.Nodes, node)
 	}
-	slices.SortStableFunc(result.Nodes, func(a, b Node) int { return cmp.Compare(a.rank(), b.rank()) })
+	sorted.By(result.Nodes, func(a, b Node) int { return cmp.Compare(a.rank(), b.rank()) })
 	result.State = result.state()
 	return result
 }

@@ -3,12 +3,11 @@
 package overview
 
 import (
-	"slices"
-
 	configv1 "github.com/openshift/api/config/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/update/reported"
@@ -71,7 +70,7 @@ func New(cv *configv1.ClusterVersion) *Overview {
 		Recommended:    append([]configv1.Release{}, cv.Status.AvailableUpdates...),
 		NotRecommended: []ConditionalUpdate{},
 	}
-	slices.SortStableFunc(v.Recommended, release.NewestFirst)
+	sorted.By(v.Recommended, release.NewestFirst)
 	for _, update := range reported.NotRecommended(cv) {
 		c := meta.FindStatusCondition(update.Conditions, api.UpdateRecommended)
 		risky := ConditionalUpdate{Release: update.Release, Recommended: c.Status, Reason: c.Reason, Message: c.Message, Risks: []Risk{}}

@@ -13,6 +13,7 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/update/firing"
 	"github.com/cluster-version/cvo/pkg/update/reported"
@@ -116,7 +117,7 @@ func Assess(in Input) *Assessment {
 	cv := in.ClusterVersion
 	a := &Assessment{
 		Current: cv.Status.Desired, Channel: cv.Spec.Channel, Upstream: string(cv.Spec.Upstream),
-		Findings: []Finding{}, Updates: []Update{}, Risks: []Risk{}, Accept: sorted(in.Accept),
+		Findings: []Finding{}, Updates: []Update{}, Risks: []Risk{}, Accept: distinct(in.Accept),
 	}
 	if in.AlertsAbsent != nil {
 		a.Warnings = append(a.Warnings, fmt.Sprintf("Alerts are not considered: %v", in.AlertsAbsent))
@@ -148,7 +149,7 @@ func Assess(in Input) *Assessment {
 			}
 		}
 	}
-	slices.SortStableFunc(a.Updates, func(x, y Update) int { return y.version.Compare(x.version) })
+	sorted.By(a.Updates, func(x, y Update) int { return y.version.Compare(x.version) })
 	for _, name := range slices.Sorted(maps.Keys(catalogue)) {
 		a.Risks = append(a.Risks, catalogue[name])
 	}
@@ -388,11 +389,11 @@ func (a *Assessment) Issues(u *Update) (accepted, unaccepted []string) {
 			accepted, unaccepted = append(accepted, named...), append(unaccepted, rest...)
 		}
 	}
-	return sorted(accepted), sorted(unaccepted)
+	return distinct(accepted), distinct(unaccepted)
 }
 
-// sorted returns distinct sorted names. The result is never nil, so that it is a list in JSON.
-func sorted(names []string) []string {
+// distinct returns each name once, sorted. The result is never nil, so that it is a list in JSON.
+func distinct(names []string) []string {
 	return append([]string{}, slices.Compact(slices.Sorted(slices.Values(names)))...)
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/cluster-version/cvo/internal/printable"
+	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/internal/terminal"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/engine/gate"
@@ -521,7 +522,7 @@ func (p *picture) repairs(objects []report.Object) {
 	if len(list) == 0 {
 		return
 	}
-	slices.SortStableFunc(list, func(a, b report.Object) int { return b.LastRepair.At.Compare(a.LastRepair.At) })
+	sorted.By(list, func(a, b report.Object) int { return b.LastRepair.At.Compare(a.LastRepair.At) })
 	p.section("Repaired since the operator started")
 	p.list(list, func(o report.Object) string {
 		text := fmt.Sprintf("%s  %s, last %s ago: %s", terminal.OneLine(o.ID.String()), printable.Count(o.Repairs, "time"), p.ago(o.LastRepair.At), terminal.OneLine(string(o.LastRepair.Reason)))

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/cluster-version/cvo/internal/aliases"
+	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/oci/layout"
@@ -292,5 +293,5 @@ func hidden(name string) bool { return strings.HasPrefix(name, ".") }
 
 // SortFiles sorts files by name.
 func SortFiles(files []File) {
-	slices.SortFunc(files, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
+	sorted.By(files, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
 }

@@ -10,6 +10,7 @@ import (
 
 	imagev1 "github.com/openshift/api/image/v1"
 
+	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/pkg/author/assemble/input"
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
@@ -42,7 +43,7 @@ func placeholders(component string, refs []imagev1.TagReference, pullspecs map[s
 		}
 	}
 	// A placeholder may be a prefix of another. The longer one takes precedence.
-	slices.SortFunc(rules, func(a, b placeholder) int {
+	sorted.By(rules, func(a, b placeholder) int {
 		if len(a.from) != len(b.from) {
 			return len(b.from) - len(a.from)
 		}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/cluster-version/cvo/internal/difference"
+	"github.com/cluster-version/cvo/internal/sorted"
 )
 
 // Change is a change to a CRD's schema.
@@ -31,7 +32,7 @@ type Change struct {
 func Compare(version string, before, after map[string]any) []Change {
 	s := comparer{version: version}
 	s.compare("", before, after, 0)
-	slices.SortStableFunc(s.changes, func(a, b Change) int { return strings.Compare(a.Path, b.Path) })
+	sorted.By(s.changes, func(a, b Change) int { return strings.Compare(a.Path, b.Path) })
 	return s.changes
 }
 

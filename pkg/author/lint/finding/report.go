@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"github.com/cluster-version/cvo/internal/sorted"
 )
 
 // Report is the result of linting.
@@ -36,7 +38,7 @@ func NewReport(disable []string, lists ...*List) *Report {
 			}
 		}
 	}
-	slices.SortFunc(r.Findings, func(a, b Finding) int {
+	sorted.By(r.Findings, func(a, b Finding) int {
 		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Document, b.Document),
 			cmp.Compare(a.Severity.rank(), b.Severity.rank()), strings.Compare(a.Rule, b.Rule), strings.Compare(a.Message, b.Message))
 	})

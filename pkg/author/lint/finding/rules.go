@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/inclusion"
 	"github.com/cluster-version/cvo/pkg/manifest"
@@ -26,7 +27,7 @@ type Rule struct {
 // Rules returns all rules, sorted by ID.
 func Rules() []Rule {
 	all := slices.Concat(fileRules(), inclusionRules(), kindRules(), objectRules(), imageRules(), releaseRules())
-	slices.SortFunc(all, func(a, b Rule) int { return strings.Compare(a.ID, b.ID) })
+	sorted.By(all, func(a, b Rule) int { return strings.Compare(a.ID, b.ID) })
 	return all
 }
 

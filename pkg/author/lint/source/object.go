@@ -144,7 +144,7 @@ func (r *Release) define(o *Object) {
 	d := &Definition{CRD: o, Versions: map[string]definition.Version{}}
 	scope, _, _ := unstructured.NestedString(o.Object.Object, "spec", "scope")
 	d.ClusterScoped = scope == "Cluster"
-	for _, v := range definition.All(o.Object.Object) {
+	for _, v := range definition.Versions(o.Object.Object) {
 		d.Versions[v.Name] = v
 		if v.Storage {
 			d.Storage = cmp.Or(d.Storage, v.Name)

@@ -54,7 +54,7 @@ func Of(manifests []*manifest.Manifest) *Release {
 				continue
 			}
 			r.definitions[kind] = &crd{object: m.Object}
-			for v := range definition.Versions(m.Object.Object) {
+			for _, v := range definition.Versions(m.Object.Object) {
 				if v.Served {
 					r.replicas[kind.WithVersion(v.Name)] = v.ReplicasPath()
 				}
@@ -133,7 +133,7 @@ func (r *Release) InServedVersions(m *manifest.Manifest) iter.Seq[*manifest.Mani
 		if strategy, _, _ := unstructured.NestedString(crd, "spec", "conversion", "strategy"); strategy == "Webhook" {
 			return
 		}
-		for v := range definition.Versions(crd) {
+		for _, v := range definition.Versions(crd) {
 			other := *m
 			other.Object = inVersion(m.Object, kind.WithVersion(v.Name))
 			if v.Name != m.GVK().Version && !yield(&other) {

@@ -15,6 +15,7 @@ import (
 	operatorv1alpha1 "github.com/openshift/api/operator/v1alpha1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/pkg/oci/failure"
 	"github.com/cluster-version/cvo/pkg/oci/registry/location"
 )
@@ -79,7 +80,7 @@ func New(objects ...runtime.Object) (Mirrors, error) {
 			return Mirrors{}, fmt.Errorf("%T does not configure mirrors", object)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b named) int { return strings.Compare(a.name, b.name) })
+	sorted.By(all, func(a, b named) int { return strings.Compare(a.name, b.name) })
 
 	var byDigest, byTag []mirrorEntry
 	for _, n := range all {
