@@ -8,7 +8,6 @@ import (
 
 	imagev1 "github.com/openshift/api/image/v1"
 
-	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/pkg/author/assemble/input"
 	"github.com/cluster-version/cvo/pkg/author/assemble/layer"
 	"github.com/cluster-version/cvo/pkg/payload"
@@ -34,7 +33,7 @@ func prune(images []imagev1.TagReference, components []input.Component, include 
 			left = append(left, image.Name)
 		}
 	}
-	sorted.By(kept, func(a, b imagev1.TagReference) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(kept, func(a, b imagev1.TagReference) int { return strings.Compare(a.Name, b.Name) })
 	slices.Sort(left)
 	return kept, left
 }
