@@ -29,15 +29,22 @@ type tagPlatform struct {
 	tag string
 }
 
-// newTagged installs 4.1.0 with the definition of ReleaseStatus.
+// newTagged installs 4.1.0.
 func newTagged(t *testing.T) *tagPlatform {
+	t.Helper()
+	l := newTagPlatform(t)
+	l.install("4.1.0")
+	return l
+}
+
+// newTagPlatform returns a platform with the definition of ReleaseStatus, and with the tag at 4.1.0.
+func newTagPlatform(t *testing.T) *tagPlatform {
 	t.Helper()
 	l := &tagPlatform{testPlatform: &testPlatform{platform: newPlatform(t), book: t, tiny: newTiny(t)}}
 	require.NoError(t, corev1.AddToScheme(l.client.Scheme()))
 	l.create(statusDefinition)
 	l.tag = l.registry.Host() + "/platform/release:stable"
 	l.own = l.pushAndMoveTag("4.1.0", true)
-	l.install("4.1.0")
 	return l
 }
 
@@ -318,6 +325,47 @@ func TestForceCoversOneDigest(t *testing.T) {
 	l.cancel()
 	l.await("the spec to be observed", 20*time.Second, at("4.1.0"))
 	l.updated("4.3.0", configv1.Update{Image: l.tag, Force: true})
+}
+
+// TestOwnTagIsNotResolvedAgain starts the operator with the tag of its own release and moves the tag, during the install and after it.
+//
+//threat:tag-moved-release
+func TestOwnTagIsNotResolvedAgain(t *testing.T) {
+	t.Parallel()
+	l := newTagPlatform(t)
+	restart := func() {
+		l.cvo.end(t)
+		l.cvo = l.operator(l.tag)
+	}
+	failOver := func() {
+		second := l.operator(l.tag, "--payload-cache", l.dir+"/second")
+		l.cvo.end(t)
+		l.cvo = second
+	}
+	_, err := l.run("install", "--no-operator", "--release-image", l.tag, "--trust", l.trust)
+	require.NoError(t, err)
+	l.cvo = l.operator(l.tag)
+	l.await("the install to begin", time.Minute, func(cv *configv1.ClusterVersion) bool { return len(cv.Status.History) > 0 })
+	l.pushAndMoveTag("4.1.1", true)
+	for _, takeOver := range []func(){restart, failOver} { // the install waits for the platform's operators
+		takeOver()
+		l.logged(accepted)
+		assert.Equal(t, []string{"4.1.0"}, versions(l.get()))
+	}
+	l.start("operators")
+	l.await("4.1.0 to complete", time.Minute, at("4.1.0"))
+	l.pushAndMoveTag("4.1.2", true)
+	for _, takeOver := range []func(){restart, failOver} {
+		takeOver()
+		l.assertStays("4.1.0", accepted)
+	}
+	cv := l.get()
+	require.Len(t, cv.Status.History, 1)
+	assert.Equal(t, l.own.ByDigest(), cv.Status.History[0].Image)
+	for _, component := range []string{"a", "b"} {
+		version, _ := l.settings(component)
+		assert.Equal(t, "4.1.0", version, "nothing of another image is applied")
+	}
 }
 
 // recreatedWith recreates the ClusterVersion with a request. It waits until the installed release has completed again and the request is
