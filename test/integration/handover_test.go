@@ -3,6 +3,7 @@ package integration_test
 import (
 	"io/fs"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -52,6 +53,13 @@ apiVersion: v1
 kind: ConfigMap
 metadata: {namespace: openshift-cluster-version, name: named-after, annotations: {include.release.openshift.io/self-managed-high-availability: "true"}}
 data: {image: "{{.ReleaseImage}}"}
+`
+
+// addedPart is an object that a release adds before the operator's Deployment.
+const addedPart = `
+apiVersion: v1
+kind: ConfigMap
+metadata: {namespace: openshift-cluster-version, name: added, annotations: {include.release.openshift.io/self-managed-high-availability: "true"}}
 `
 
 // hosted is a cluster that runs its own operator.
@@ -237,6 +245,75 @@ func TestHandoverSurvivesARevertedDeployment(t *testing.T) {
 	})
 	h.await("4.2.1", 2*time.Minute, at("4.2.1"))
 	h.replicas.settled(to)
+}
+
+// TestHandoverContinuesWithoutTheInventory makes every save of the inventory fail during a handover. The next operator applies the objects
+// again whose records are missing or outdated. It repairs an edit that was made while no operator ran.
+//
+//threat:inventory-record-makes
+func TestHandoverContinuesWithoutTheInventory(t *testing.T) {
+	t.Parallel() // most of the time the test waits
+	h := newHosted(t, []string{"4.2.0"}, "--leader-elect-lease-duration", "10s",
+		"--leader-elect-renew-deadline", "8s", "--leader-elect-retry-period", "500ms")
+	files := h.files("4.2.1").(fstest.MapFS)
+	files["manifests/0000_00_cluster-version-operator_20_added.yaml"] = &fstest.MapFile{Data: []byte(addedPart)}
+	to := h.push(files, "4.2.1", "/cvo").ByDigest()
+	admit := h.refuseInventory()
+	h.replicas.set(func() { h.replicas.broken[to] = true })
+	h.update(configv1.Update{Image: to})
+	h.await("the handover", time.Minute, func(cv *configv1.ClusterVersion) bool {
+		reported := condition(cv, configv1.OperatorProgressing)
+		return strings.Contains(reported, "waiting for the operator of release 4.2.1 to take over (it will apply all objects again, because saving the inventory failed: ") &&
+			strings.Contains(reported, "the inventory is refused")
+	})
+
+	// The update does not change this object. The inventory has the time before the repair.
+	const definition, annotation = "clusteroperators.config.openshift.io", "api.openshift.io/merged-by-featuregates"
+	crd := func() *unstructured.Unstructured {
+		return h.object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", definition)
+	}
+	require.Equal(t, "true", crd().GetAnnotations()[annotation])
+	edit := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+annotation+`":"edited"}}}`))
+	require.NoError(t, h.client.Patch(t.Context(), crd(), edit))
+	require.Eventually(t, func() bool { return crd().GetAnnotations()[annotation] == "true" }, time.Minute, 50*time.Millisecond)
+
+	leader, other := h.replicas.leading()
+	other.end()
+	leader.end()
+	before := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: api.OperatorNamespace, Name: "before"}}
+	require.NoError(t, h.client.Patch(t.Context(), before, client.RawPatch(types.MergePatchType, []byte(`{"data":{"image":"edited"}}`))))
+	added := h.object("v1", "ConfigMap", api.OperatorNamespace, "added")
+	defined, deployed := crd(), h.deployment()
+	admit()
+	began := time.Now()
+	h.replicas.set(func() {
+		delete(h.replicas.broken, to)
+		h.replicas.pods = slices.DeleteFunc(h.replicas.pods, func(pod *replica) bool { return pod.proc == nil })
+	})
+	h.await("4.2.1", 2*time.Minute, at("4.2.1"))
+	h.replicas.settled(to)
+	h.awaitRecords("4.2.1")
+
+	writes := map[string][]string{}
+	for _, e := range h.operatorWrites(began, h.replicas.users(to)) {
+		writes[e.Object.Name] = append(writes[e.Object.Name], e.ResourceVersion)
+	}
+	assert.Equal(t, []string{added.GetResourceVersion()}, writes["added"], "one apply without a change")
+	assert.Equal(t, []string{defined.GetResourceVersion()}, writes[definition], "one apply without a change")
+	assert.Len(t, writes[api.OperatorDeployment], 1)
+	assert.Equal(t, deployed.Generation, h.deployment().Generation, "one apply without a change")
+	assert.Len(t, writes["before"], 1)
+	require.NoError(t, h.client.Get(t.Context(), client.ObjectKeyFromObject(before), before))
+	assert.Equal(t, to, before.Data["image"], "the edit is repaired")
+	for _, pod := range h.replicas.all() {
+		data, err := os.ReadFile(pod.proc.log)
+		require.NoError(t, err)
+		repairs := 0
+		if pod == leader {
+			repairs = 1
+		}
+		assert.Equal(t, repairs, strings.Count(string(data), `"msg":"drift repaired"`), "only the earlier operator repairs drift, not %s", pod.pod)
+	}
 }
 
 // deployment reads the operator's Deployment.

@@ -33,6 +33,32 @@ metadata: {name: no-inventory}
 spec: {policyName: no-inventory, validationActions: [Deny]}
 `
 
+// refuseInventory makes every save of the inventory fail until the returned function is called.
+func (p *platform) refuseInventory() (admit func()) {
+	p.t.Helper()
+	var objects []*unstructured.Unstructured
+	for document := range strings.SplitSeq(refusal, "\n---") {
+		obj := &unstructured.Unstructured{}
+		require.NoError(p.t, yaml.Unmarshal([]byte(document), &obj.Object))
+		require.NoError(p.t, p.client.Create(p.t.Context(), obj))
+		objects = append(objects, obj)
+	}
+	shard := &unstructured.Unstructured{}
+	shard.SetAPIVersion("v1")
+	shard.SetKind("ConfigMap")
+	shard.SetNamespace("default")
+	shard.SetName("version-inventory-refused")
+	require.Eventually(p.t, func() bool { // the policy takes effect with a delay
+		err := p.client.Create(p.t.Context(), shard.DeepCopy(), client.DryRunAll)
+		return err != nil && strings.Contains(err.Error(), "the inventory is refused")
+	}, time.Minute, 100*time.Millisecond)
+	return func() {
+		for _, obj := range objects {
+			require.NoError(p.t, p.client.Delete(p.t.Context(), obj))
+		}
+	}
+}
+
 // TestUnsavableInventoryIsReported makes every save of the inventory fail for a while.
 //
 //threat:inventory-record-makes
@@ -41,16 +67,6 @@ func TestUnsavableInventoryIsReported(t *testing.T) {
 	p := newPlatform(t)
 	image, _, first := p.installExample()
 	first.end(t)
-	var objects []*unstructured.Unstructured
-	for document := range strings.SplitSeq(refusal, "\n---") {
-		obj := &unstructured.Unstructured{}
-		require.NoError(t, yaml.Unmarshal([]byte(document), &obj.Object))
-		require.NoError(t, p.client.Create(t.Context(), obj))
-		objects = append(objects, obj)
-	}
-	address := freeAddress(t)
-	p.operator(image, "--listen", address)
-
 	saved := func() *metav1.Condition {
 		status, err := archive.ReadReleaseStatus(t.Context(), p.client, "version")
 		require.NoError(t, err)
@@ -58,8 +74,11 @@ func TestUnsavableInventoryIsReported(t *testing.T) {
 		return meta.FindStatusCondition(status.Status.Conditions, api.ConditionInventorySaved)
 	}
 	assert.Nil(t, saved(), "no condition while every save succeeds")
+	admit := p.refuseInventory()
+	address := freeAddress(t)
+	p.operator(image, "--listen", address)
 	role := p.clusterRole()
-	require.Eventually(t, func() bool { // a repair is recorded; the policy takes effect with a delay
+	require.Eventually(t, func() bool { // a repair is recorded
 		err := p.client.Delete(t.Context(), role.DeepCopy())
 		require.NoError(t, client.IgnoreNotFound(err))
 		c := saved()
@@ -71,9 +90,7 @@ func TestUnsavableInventoryIsReported(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, out, "Inventory not saved: saving the inventory:")
 
-	for _, obj := range objects {
-		require.NoError(t, p.client.Delete(t.Context(), obj))
-	}
+	admit()
 	require.Eventually(t, func() bool { return saved().Status == metav1.ConditionTrue }, time.Minute, 500*time.Millisecond,
 		"the next attempt succeeds")
 	out, err = p.run("status", "--server", "https://"+address)
