@@ -5,10 +5,14 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 snapshot() {
-  git ls-files --cached --others --exclude-standard -z | sort -zu | xargs -0 sha256sum 2>/dev/null || true # without deleted files
+  git ls-files --cached --others --exclude-standard -z | sort -zu | xargs -0 sha256sum 2>/dev/null || true # fails for a deleted file
 }
 
 before=$(snapshot)
+if [ -z "$before" ]; then
+  echo 'cannot compare the generated files: sha256sum or git is missing' >&2
+  exit 2
+fi
 go generate ./...
 after=$(snapshot)
 if [ "$before" != "$after" ]; then
