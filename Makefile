@@ -124,7 +124,8 @@ generate: ## Regenerate all generated files
 # MAIN_PATHS; `make outer`, `interop` and `e2e` run all. They run with -count 1, because Go's test cache does not track the programs that they build.
 WHOLE := chart|demo|docs|e2e|image|integration|interop|nodebench|property
 MODULE := github.com/cluster-version/cvo
-LIST := go list ./... | grep -vE '^$(MODULE)/test/($(WHOLE))$$'
+# The packages with the longest tests come first, so that others run in parallel with them.
+LIST := go list ./test/nodes ./pkg/cli ./pkg/install/uninstall ./pkg/apply ./... | grep -vE '^$(MODULE)/test/($(WHOLE))$$'
 PACKAGES = $$($(LIST))
 # `make test` runs these packages without Go's test cache, because their tests build programs, or run scripts or installed programs.
 BUILDERS := cmd/cvo|hack|test/e2e/cluster|test/e2e/platform|test/env|test/monitoring|test/operators/actor
@@ -206,7 +207,7 @@ CONCURRENT = $(shell grep -rlE --include='*.go' $(GOROUTINES) pkg internal cmd m
 race: packages commands crds kube-tools ## Run the tests of packages with goroutines under the race detector, which needs a C compiler (PKG=)
 	@$(lock); CGO_ENABLED=1 GORACE=atexit_sleep_ms=50 $(call gotest,race,,tested) -race -vet=off -timeout 20m $(or $(PKG),$(CONCURRENT)) $(TESTFLAGS)
 
-# The longest packages come first, so that the others run in parallel with them.
+# The longest packages come first, as above.
 .PHONY: outer
 outer: commands crds node-tools helm ## Run the tests of whole programs: integration, Helm, docs, histories, the benchmark of nodes
 	@$(lock); packages=$$(go list ./test/integration ./test/image ./test/... | grep -E '/test/($(WHOLE))$$' | grep -vE '/(e2e|interop)$$'); \
