@@ -124,11 +124,11 @@ func (a *Applier) prunable(ctx context.Context, gvk schema.GroupVersionKind, nam
 		return t, nil, skipped("it is a newer object with the same name as the object of an earlier release"), nil
 	case a.builder.Owner.Name == "" || meta.Labels[api.OwnedByLabel] != a.builder.Owner.Name:
 		return t, nil, skipped("its label %s does not mark it as the version operator's", api.OwnedByLabel), nil
-	case ownership.Ours(meta.ManagedFields) == (ownership.Hash{}):
+	case !ownership.Applied(meta.ManagedFields):
 		return t, nil, skipped("the version operator owns none of its fields"), nil
 	}
-	if controller := ownership.ForeignController(meta); controller != nil {
-		change = skipped("%s %s is its controller", controller.Kind, controller.Name)
+	if reason := ownership.Controlled(meta); reason != "" {
+		change = skipped("%s", reason)
 		change.Controlled = true
 		return t, nil, change, nil
 	}

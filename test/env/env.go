@@ -47,6 +47,7 @@ type Env struct {
 	// AuditLog is the path of the audit log, empty for AuditNone. Audit reads it.
 	AuditLog string
 
+	bin      string
 	testEnv  *envtest.Environment
 	config   *rest.Config
 	guard    *guard
@@ -64,7 +65,7 @@ func Start(o Options) (*Env, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Env{Dir: o.Dir}
+	e := &Env{Dir: o.Dir, bin: bin}
 	if o.Dir == "" {
 		if e.Dir, err = os.MkdirTemp("", "cvo-env-"); err != nil {
 			return nil, fmt.Errorf("creating a folder for the control plane: %w", err)
@@ -73,14 +74,32 @@ func Start(o Options) (*Env, error) {
 	if e.Dir, err = filepath.Abs(e.Dir); err != nil {
 		return nil, err
 	}
-	if err := e.start(o, bin); err != nil {
+	if err := e.prepare(o); err != nil {
+		return nil, err
+	}
+	if err := e.start(o); err != nil {
 		err = fmt.Errorf("starting a control plane in %s: %w%s", e.Dir, err, e.logTails())
 		return nil, errors.Join(err, e.Stop())
 	}
 	return e, nil
 }
 
-func (e *Env) start(o Options, bin string) error {
+// prepare gives a control plane without data a seed. A server with flags of the caller may not accept the data of a server without them.
+func (e *Env) prepare(o Options) error {
+	data := e.etcdData()
+	if _, err := os.Stat(data); err == nil || len(o.APIServerArgs) > 0 {
+		return nil
+	}
+	err := seed(e.bin, data)
+	if err != nil && o.Dir == "" {
+		err = errors.Join(err, os.RemoveAll(e.Dir))
+	}
+	return err
+}
+
+func (e *Env) etcdData() string { return filepath.Join(e.Dir, "etcd") }
+
+func (e *Env) start(o Options) error {
 	if err := os.MkdirAll(e.Dir, 0o755); err != nil {
 		return err
 	}
@@ -88,7 +107,7 @@ func (e *Env) start(o Options, bin string) error {
 	if e.guard, err = startGuard(e.Dir, o.Dir == ""); err != nil {
 		return err
 	}
-	if err := e.configure(o, bin); err != nil {
+	if err := e.configure(o); err != nil {
 		return err
 	}
 	ctrllog.SetLogger(logr.Discard()) // otherwise controller-runtime prints a stack trace if the server starts slowly
@@ -103,14 +122,14 @@ func (e *Env) start(o Options, bin string) error {
 }
 
 // configure prepares the envtest environment. It starts nothing.
-func (e *Env) configure(o Options, bin string) error {
+func (e *Env) configure(o Options) error {
 	timeout := o.StartTimeout
 	if timeout == 0 {
 		timeout = time.Minute
 	}
 	e.testEnv = &envtest.Environment{ControlPlaneStartTimeout: timeout, ControlPlaneStopTimeout: time.Minute}
 
-	etcd := &envtest.Etcd{DataDir: filepath.Join(e.Dir, "etcd")}
+	etcd := &envtest.Etcd{DataDir: e.etcdData()}
 	server := &envtest.APIServer{CertDir: filepath.Join(e.Dir, "kube-apiserver")}
 	e.testEnv.ControlPlane.Etcd, e.testEnv.ControlPlane.APIServer = etcd, server
 	// envtest loads the CA only if it creates the certificates itself.
@@ -131,7 +150,7 @@ func (e *Env) configure(o Options, bin string) error {
 		{apiServerName, &server.Path, &server.Out, &server.Err},
 	} {
 		var err error
-		if *p.path, err = e.guard.wrap(p.name, filepath.Join(bin, p.name)); err != nil {
+		if *p.path, err = e.guard.wrap(p.name, filepath.Join(e.bin, p.name)); err != nil {
 			return err
 		}
 		log, err := e.log(p.name, o.Stderr)

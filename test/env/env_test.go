@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -191,4 +192,43 @@ func TestGuardedProcessEndsWithTheControlPlane(t *testing.T) {
 	status, ok := exit.Sys().(syscall.WaitStatus)
 	require.True(t, ok)
 	assert.Equal(t, syscall.SIGKILL, status.Signal())
+}
+
+func TestLaterStartsCreateNothing(t *testing.T) {
+	e := env.New(t, env.Options{Audit: env.AuditWrites})
+	client, err := kubernetes.NewForConfig(e.Config(""))
+	require.NoError(t, err)
+	_, err = client.RbacV1().ClusterRoles().Get(t.Context(), "cluster-admin", metav1.GetOptions{})
+	require.NoError(t, err)
+	events, err := env.Audit(e.AuditLog)
+	require.NoError(t, err)
+	require.NotEmpty(t, events)
+	for _, event := range events {
+		assert.False(t, event.Verb == "create" && event.Object.Resource == "clusterroles", "%s", line(event))
+	}
+}
+
+func TestParallelStartsShareASeed(t *testing.T) {
+	cache := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", cache)
+	dirs := []string{t.TempDir(), t.TempDir()}
+	var starts errgroup.Group
+	for _, dir := range dirs {
+		starts.Go(func() error {
+			e, err := env.Start(env.Options{Dir: dir, Audit: env.AuditNone})
+			if err != nil {
+				return err
+			}
+			return e.Stop()
+		})
+	}
+	require.NoError(t, starts.Wait())
+	seeds, err := filepath.Glob(filepath.Join(cache, "cvo-test", "etcd-*"))
+	require.NoError(t, err)
+	require.Len(t, seeds, 1)
+	size, err := exec.CommandContext(t.Context(), "du", "-sk", seeds[0]).Output()
+	require.NoError(t, err)
+	kilobytes, err := strconv.Atoi(strings.Fields(string(size))[0])
+	require.NoError(t, err)
+	assert.Less(t, kilobytes, 8192, "the space that etcd reserves is not part of a seed")
 }

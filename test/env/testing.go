@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"testing"
 )
 
@@ -38,6 +39,12 @@ func run(m *testing.M, o Options, use func(*Env)) (code int) {
 func (e *Env) For(t testing.TB) *Env {
 	t.Helper()
 	skipShort(t)
+	for _, name := range []string{etcdName, apiServerName} {
+		_, err := os.Stat(filepath.Join(e.bin, name)) // Go's test cache remembers only the files that tests use, not those of TestMain
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	return e
 }
 

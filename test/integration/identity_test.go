@@ -345,7 +345,9 @@ func TestOwnTagIsNotResolvedAgain(t *testing.T) {
 	_, err := l.run("install", "--no-operator", "--release-image", l.tag, "--trust", l.trust)
 	require.NoError(t, err)
 	l.cvo = l.operator(l.tag)
-	l.await("the install to begin", time.Minute, func(cv *configv1.ClusterVersion) bool { return len(cv.Status.History) > 0 })
+	l.await("the install to begin", time.Minute, func(cv *configv1.ClusterVersion) bool {
+		return len(cv.Status.History) > 0 && cv.Status.History[0].Version == "4.1.0"
+	})
 	l.pushAndMoveTag("4.1.1", true)
 	for _, takeOver := range []func(){restart, failOver} { // the install waits for the platform's operators
 		takeOver()

@@ -29,6 +29,14 @@ func ForeignController(m *metav1.PartialObjectMetadata) *metav1.OwnerReference {
 	return controller
 }
 
+// Controlled names the ForeignController of an object, for people; empty if there is none.
+func Controlled(m *metav1.PartialObjectMetadata) string {
+	if c := ForeignController(m); c != nil {
+		return c.Kind + " " + c.Name + " is its controller"
+	}
+	return ""
+}
+
 // namesOwner reports whether our own apply sets the reference to the owner with the given UID. Some manifests contain such a reference.
 func namesOwner(entries []metav1.ManagedFieldsEntry, uid types.UID) bool {
 	own, _ := Split(entries)

@@ -62,6 +62,9 @@ func Ours(entries []metav1.ManagedFieldsEntry) Hash {
 	return Hash{}
 }
 
+// Applied reports whether we have applied the object, so that the entries include our own.
+func Applied(entries []metav1.ManagedFieldsEntry) bool { return Ours(entries) != Hash{} }
+
 // Time returns the time of our own entry in seconds since 1970, or 0 if there is none. The API server updates the time when an apply under
 // our manager's name changes the object, but not when an apply changes nothing, another manager writes, or a subresource is written. So if
 // the time differs from the one in our last response, another writer uses our manager's name. Compare it only for equality: it comes from

@@ -185,11 +185,9 @@ type seen struct {
 }
 
 func look(meta *metav1.PartialObjectMetadata) seen {
-	now := seen{ours: ownership.Ours(meta.ManagedFields) != ownership.Hash{}, deleting: meta.DeletionTimestamp != nil}
-	if c := ownership.ForeignController(meta); c != nil {
-		now.controller = c.Kind + " " + c.Name + " is its controller"
+	return seen{
+		ours: ownership.Applied(meta.ManagedFields), deleting: meta.DeletionTimestamp != nil, controller: ownership.Controlled(meta),
 	}
-	return now
 }
 
 // list reads the objects of these kinds with the owner's label. If it cannot list a kind, it adds a warning.

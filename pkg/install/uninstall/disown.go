@@ -58,7 +58,7 @@ func (u *remover) disownOne(ctx context.Context, object *metav1.PartialObjectMet
 		}
 		others := slices.DeleteFunc(slices.Clone(object.OwnerReferences), func(o metav1.OwnerReference) bool { return o.UID == u.version.UID })
 		metadata := map[string]any{"ownerReferences": others, "resourceVersion": object.ResourceVersion, "uid": object.UID}
-		if ownership.ForeignController(object) != nil && !isApplied(object) {
+		if ownership.ForeignController(object) != nil && !ownership.Applied(object.ManagedFields) {
 			metadata["labels"] = map[string]any{api.OwnedByLabel: nil} // otherwise it would count as a copy
 		}
 		patch, err := json.Marshal(map[string]any{"metadata": metadata})

@@ -112,12 +112,7 @@ func listOf(gvk schema.GroupVersionKind) schema.GroupVersionKind {
 // isCopy reports whether a controller has created an object for another object and copied its labels. Such an object does not come from a
 // release, and is deleted with its owner. An object that an earlier run has disowned is not a copy: it has fields that the operator applied.
 func (u *remover) isCopy(object *metav1.PartialObjectMetadata) bool {
-	return ownership.ForeignController(object) != nil && !isApplied(object) && (u.version == nil || !refersTo(object, u.version.UID))
-}
-
-// isApplied reports whether the operator has applied an object.
-func isApplied(object *metav1.PartialObjectMetadata) bool {
-	return ownership.Ours(object.ManagedFields) != ownership.Hash{}
+	return ownership.ForeignController(object) != nil && !ownership.Applied(object.ManagedFields) && (u.version == nil || !refersTo(object, u.version.UID))
 }
 
 // kinds returns the selected kinds that can be listed and deleted. It fails if an API's server is down. Otherwise the objects of that API

@@ -88,9 +88,8 @@ func (u *remover) platform(ctx context.Context) error {
 
 // controlled records the outcome for an object of another controller.
 func (u *remover) controlled(object *metav1.PartialObjectMetadata, outcome target.Outcome, why string) {
-	controller := ownership.ForeignController(object)
 	result := outcomeOf(object, outcome)
-	result.Message = controller.Kind + " " + controller.Name + " is its controller" + why
+	result.Message = ownership.Controlled(object) + why
 	u.record(result)
 }
 
