@@ -32,6 +32,7 @@ func (u Update) EnablesText() string {
 // LoadUpdate loads a release as Load does, with the capabilities that the update enables. filter returns the filter for the release's
 // version, because the feature gates of a cluster depend on the version. running returns the manifests of the running release that the
 // cluster has. It is called only if capabilities exclude a manifest; nil stands for a cluster without a release.
+// LoadUpdate replaces opts.Filter.
 func LoadUpdate(files fs.FS, image string, opts Options, filter func(version string) inclusion.Filter,
 	running func() ([]*manifest.Manifest, error),
 ) (u Update, err error) {
