@@ -240,6 +240,15 @@ func TestFuzzPassesItsTime(t *testing.T) {
 	}
 }
 
+func TestGeneratedFilesAreNotComparedWithoutHashes(t *testing.T) {
+	run := withFakes(t, "hack/verify-generated.sh", map[string]string{
+		"git": "printf 'a\\0'", "sha256sum": "exit 127", "go": "echo go $*",
+	})
+	output, _ := run.CombinedOutput() // its exit code is compared below
+	assert.Equal(t, 2, run.ProcessState.ExitCode())
+	assert.Equal(t, "cannot compare the generated files: sha256sum or git is missing\n", string(output))
+}
+
 // TestWordsAreFoundInAnyClone has a setting of git that adds a column to each found line.
 func TestWordsAreFoundInAnyClone(t *testing.T) {
 	for _, tt := range []struct{ file, text, want string }{

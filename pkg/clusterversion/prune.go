@@ -24,6 +24,15 @@ type Pruner interface {
 // pruneInterval is the time between two attempts to delete an orphan.
 const pruneInterval = 10 * time.Minute
 
+// pruning is an attempt to delete an orphan.
+type pruning struct {
+	at time.Time
+	// started is true once the server has started the deletion.
+	started bool
+	// again is true if the next attempt may succeed without an event that reports a change.
+	again bool
+}
+
 // prune deletes objects that the release does not contain, if the release or an administrator requests it. It waits until the release is
 // complete: before that, the cluster may return to the earlier release, which needs its objects. prune returns the time until its next call
 // without an event, 0 for never.
@@ -31,9 +40,9 @@ func (w *rolling) prune(ctx context.Context) time.Duration {
 	if !requestsPruning(w.r) || w.mode != release.Reconciling {
 		return 0
 	}
-	pruning := inventory.PruningOf(w.r.original)
+	wish := inventory.PruningOf(w.r.original)
 	due := slices.DeleteFunc(w.ledger.Orphans(), func(o inventory.Record) bool {
-		return w.clock.Since(w.pruned[o.ID]) < pruneInterval || pruning.Stays(o.ID) != ""
+		return w.clock.Since(w.prunings[o.ID].at) < pruneInterval || wish.Stays(o.ID) != ""
 	})
 	if len(due) == 0 {
 		return w.pruneAgain()
@@ -56,8 +65,9 @@ func (w *rolling) prune(ctx context.Context) time.Duration {
 // pruneAgain returns the time until the next attempt to delete an orphan, 0 for none.
 func (w *rolling) pruneAgain() (next time.Duration) {
 	for _, o := range w.ledger.Orphans() {
-		left := max(pruneInterval-w.clock.Since(w.pruned[o.ID]), time.Millisecond)
-		if _, unpruned := w.unpruned[o.ID]; unpruned && (next == 0 || left < next) {
+		last := w.prunings[o.ID]
+		left := max(pruneInterval-w.clock.Since(last.at), time.Millisecond)
+		if last.again && (next == 0 || left < next) {
 			next = left
 		}
 	}
@@ -71,14 +81,13 @@ func requestsPruning(r *round) bool {
 
 func (w *rolling) pruneOne(ctx context.Context, orphan inventory.Record) {
 	id := orphan.ID
-	w.pruned[id] = w.clock.Now()
-	started := w.unpruned[id]
-	delete(w.unpruned, id)
+	started := w.prunings[id].started
+	attempt := pruning{at: w.clock.Now()}
 	gvk := schema.GroupVersionKind{Group: id.Group, Version: orphan.Version, Kind: id.Kind}
 	change, err := w.engine.Pruner.Prune(ctx, gvk, id.Namespace, id.Name, orphan.UID)
 	switch {
 	case err != nil && !kinds.IsNoMatch(err):
-		w.unpruned[id] = started
+		attempt.started, attempt.again = started, true
 		w.log.Info("cannot delete the orphan", "object", id.String(), "error", err.Error())
 	case err != nil, change.Action == apply.Deleted:
 		w.ledger.Forget(id)
@@ -87,9 +96,9 @@ func (w *rolling) pruneOne(ctx context.Context, orphan inventory.Record) {
 			w.emitter.Emit(w.r.original, orphanPruned(orphan))
 		}
 	default:
-		if started := change.Action == apply.Deleting; started || change.Controlled {
-			w.unpruned[id] = started
-		}
+		attempt.started = change.Action == apply.Deleting
+		attempt.again = attempt.started || change.Controlled
 		w.log.Info("orphan is not deleted yet", "object", id.String(), "state", change.Action, "reason", change.Message)
 	}
+	w.prunings[id] = attempt
 }

@@ -53,7 +53,7 @@ func TestPruneIsRetriedByTime(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			clk := clocktesting.NewFakePassiveClock(now)
-			w := pruning(t, clk, record.NewFakeRecorder(10))
+			w := pruningRollout(t, clk, record.NewFakeRecorder(10))
 			w.engine.Pruner = tt.answer
 			assert.Equal(t, tt.again, w.prune(t.Context()))
 			clk.SetTime(now.Add(time.Minute))
@@ -83,7 +83,7 @@ func TestPruneReportsItsOwnDeletions(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			clk, events := clocktesting.NewFakePassiveClock(now), record.NewFakeRecorder(10)
-			w := pruning(t, clk, events)
+			w := pruningRollout(t, clk, events)
 			for _, answer := range tt.answers {
 				w.engine.Pruner = answer
 				w.prune(t.Context())
@@ -97,7 +97,7 @@ func TestPruneReportsItsOwnDeletions(t *testing.T) {
 
 func TestPruneKeepsOverriddenObjects(t *testing.T) {
 	events := record.NewFakeRecorder(10)
-	w := pruning(t, clocktesting.NewFakePassiveClock(now), events)
+	w := pruningRollout(t, clocktesting.NewFakePassiveClock(now), events)
 	w.engine.Pruner = pruned{"left": {action: apply.Deleted, uid: "u"}}
 	id := w.ledger.Orphans()[0].ID
 	w.r.original.Spec.Overrides = []configv1.ComponentOverride{{Group: id.Group, Kind: id.Kind, Namespace: id.Namespace, Name: id.Name, Unmanaged: true}}
@@ -106,8 +106,8 @@ func TestPruneKeepsOverriddenObjects(t *testing.T) {
 	assert.Empty(t, events.Events)
 }
 
-// pruning returns a rollout of release 1.1.0, which prunes object left of release 1.0.0.
-func pruning(t *testing.T, clk clock.PassiveClock, events record.EventRecorder) *rolling {
+// pruningRollout returns a rollout of release 1.1.0, which prunes object left of release 1.0.0.
+func pruningRollout(t *testing.T, clk clock.PassiveClock, events record.EventRecorder) *rolling {
 	t.Helper()
 	c := New(clk, nil, events, idle{}, accept.Stages{}, &savedInventory{}, nil, func() {}, Options{})
 	_, err := c.ledger.Open(t.Context(), logr.Discard())
@@ -117,7 +117,7 @@ func pruning(t *testing.T, clk clock.PassiveClock, events record.EventRecorder) 
 	a := acceptedRelease("1.1.0")
 	a.Payload.Release.Prune = true
 	return &rolling{
-		Reconciler: c, mode: release.Reconciling, pruned: map[manifest.ID]time.Time{}, unpruned: map[manifest.ID]bool{},
+		Reconciler: c, mode: release.Reconciling, prunings: map[manifest.ID]pruning{},
 		r: &round{original: clusterAt(), accepted: &a}, engine: Engine{Completed: func(context.Context) {}},
 	}
 }

@@ -53,14 +53,12 @@ type rolling struct {
 	engine Engine
 	// planFailure is the last reason why there is no plan. Each reason is logged once.
 	planFailure string
-	// pruned has the time of the last attempt to delete each orphan. unpruned has the orphans whose deletion has to be retried, and whether
-	// it has started.
-	pruned   map[manifest.ID]time.Time
-	unpruned map[manifest.ID]bool
+	// prunings has the last attempt to delete each orphan.
+	prunings map[manifest.ID]pruning
 }
 
 func (c *Reconciler) rolloutStep(log logr.Logger, key string, mode release.Mode, r *round) func(context.Context) background.Next {
-	w := &rolling{Reconciler: c, log: log, key: key, mode: mode, r: r, pruned: map[manifest.ID]time.Time{}, unpruned: map[manifest.ID]bool{}}
+	w := &rolling{Reconciler: c, log: log, key: key, mode: mode, r: r, prunings: map[manifest.ID]pruning{}}
 	return w.step
 }
 
