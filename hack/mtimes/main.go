@@ -1,12 +1,15 @@
 // Command mtimes sets the modification times of the committed files and folders below the working folder, which must be the root of a clone.
 // Each time follows from the object id in git, so it changes with the content. Go's test cache compares sizes and modification times of the
-// files that a test has read. A fresh clone then reuses the results of an earlier one in the same folder. Changed files keep their times.
+// files that a test has read. A fresh clone then reuses the results of an earlier one in the same folder. Changed files keep their times,
+// and so do symbolic links.
 package main
 
 import (
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,7 +29,7 @@ func set(root string) error {
 	if err != nil {
 		return err
 	}
-	names, err := lines(root, "diff", "--name-only", "--no-renames", "-z", "HEAD")
+	names, err := lines(root, "diff", "--name-only", "--relative", "--no-renames", "-z", "HEAD")
 	if err != nil {
 		return err
 	}
@@ -42,14 +45,14 @@ func set(root string) error {
 		if len(fields) != 3 {
 			return fmt.Errorf("git ls-tree prints %q", entry)
 		}
-		if changed[name] {
+		if link := fields[0] == "120000"; link || changed[name] { // the target of a link has a time of its own
 			continue
 		}
 		at, err := timeOf(fields[2])
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		if err := os.Chtimes(filepath.Join(root, name), at, at); err != nil {
+		if err := os.Chtimes(filepath.Join(root, name), at, at); err != nil && !errors.Is(err, fs.ErrNotExist) { // a sparse clone lacks files
 			return err
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 func TestTimesFollowFromTheContent(t *testing.T) {
 	first, second := repository(t), repository(t)
-	for _, root := range []string{first, second} {
+	for _, root := range []string{first, second, filepath.Join(second, "dir")} {
 		require.NoError(t, set(root))
 	}
 	for _, name := range []string{"a", "dir", "dir/b"} {
@@ -25,6 +25,7 @@ func TestTimesFollowFromTheContent(t *testing.T) {
 	write(t, second, "dir/b", "B")
 	edited, folder := modified(t, second, "dir/b"), modified(t, second, "dir")
 	require.NoError(t, set(second))
+	require.NoError(t, set(filepath.Join(second, "dir")))
 	assert.Equal(t, edited, modified(t, second, "dir/b"), "a changed file keeps its time")
 	assert.Equal(t, folder, modified(t, second, "dir"))
 	git(t, second, "commit", "-qam", "b")
@@ -41,6 +42,8 @@ func repository(t *testing.T) string {
 	root := t.TempDir()
 	git(t, root, "init", "-q")
 	write(t, root, "a", "a")
+	require.NoError(t, os.Symlink("a", filepath.Join(root, "link to a")))
+	require.NoError(t, os.Symlink("missing", filepath.Join(root, "link")))
 	require.NoError(t, os.Mkdir(filepath.Join(root, "dir"), 0o700))
 	write(t, root, "dir/b", "b")
 	git(t, root, "add", ".")

@@ -74,27 +74,30 @@ func Start(o Options) (*Env, error) {
 	if e.Dir, err = filepath.Abs(e.Dir); err != nil {
 		return nil, err
 	}
-	if err := e.prepare(o); err != nil {
-		return nil, err
-	}
+	seed := e.prepare(o)
 	if err := e.start(o); err != nil {
 		err = fmt.Errorf("starting a control plane in %s: %w%s", e.Dir, err, e.logTails())
+		if seed != "" {
+			err = fmt.Errorf("%w\nthe data is a copy of %s: if that is damaged, remove it", err, seed)
+		}
 		return nil, errors.Join(err, e.Stop())
 	}
 	return e, nil
 }
 
-// prepare gives a control plane without data a seed. A server with flags of the caller may not accept the data of a server without them.
-func (e *Env) prepare(o Options) error {
+// prepare gives a control plane without data a seed, and returns the folder of the seed. It returns "" for a start without a seed, which only
+// takes longer. A server with flags of the caller may not accept the data of a server without them.
+func (e *Env) prepare(o Options) string {
 	data := e.etcdData()
 	if _, err := os.Stat(data); err == nil || len(o.APIServerArgs) > 0 {
-		return nil
+		return ""
 	}
-	err := seed(e.bin, data)
-	if err != nil && o.Dir == "" {
-		err = errors.Join(err, os.RemoveAll(e.Dir))
+	kept, err := seed(e.bin, data)
+	if err != nil {
+		_ = os.RemoveAll(data) // etcd reports what is left
+		return ""
 	}
-	return err
+	return kept
 }
 
 func (e *Env) etcdData() string { return filepath.Join(e.Dir, "etcd") }
@@ -119,6 +122,14 @@ func (e *Env) start(o Options) error {
 	e.config.QPS, e.config.Burst = -1, 0 // the client's own limiter must not delay what we measure
 	e.Kubeconfig = filepath.Join(e.Dir, "kubeconfig")
 	return os.WriteFile(e.Kubeconfig, e.testEnv.KubeConfig, 0o600)
+}
+
+// flags are the flags of kube-apiserver that differ from envtest's.
+var flags = map[string]string{
+	// A release has some sixty Services, and several test releases have more. envtest's range of 254 addresses is too small.
+	"service-cluster-ip-range": "10.0.0.0/16",
+	// The server chooses node ports at random. A large range makes collisions with the ports in tests unlikely.
+	"service-node-port-range": "30000-65535",
 }
 
 // configure prepares the envtest environment. It starts nothing.
@@ -161,10 +172,9 @@ func (e *Env) configure(o Options) error {
 	}
 
 	args := server.Configure()
-	// A release has some sixty Services, and several test releases have more. envtest's range of 254 addresses is too small.
-	args.Set("service-cluster-ip-range", "10.0.0.0/16")
-	// The server chooses node ports at random. A large range makes collisions with the ports in tests unlikely.
-	args.Set("service-node-port-range", "30000-65535")
+	for name, value := range flags {
+		args.Set(name, value)
+	}
 	if err := e.configureAudit(o.Audit, args); err != nil {
 		return err
 	}

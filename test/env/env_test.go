@@ -232,3 +232,21 @@ func TestParallelStartsShareASeed(t *testing.T) {
 	require.NoError(t, err)
 	assert.Less(t, kilobytes, 8192, "the space that etcd reserves is not part of a seed")
 }
+
+func TestStartNeedsNoCache(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", "/proc/none")
+	env.New(t, env.Options{Audit: env.AuditNone})
+}
+
+func TestStartNamesADamagedSeed(t *testing.T) {
+	cache := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", cache)
+	require.NoError(t, env.New(t, env.Options{Audit: env.AuditNone}).Stop())
+	databases, err := filepath.Glob(filepath.Join(cache, "cvo-test", "etcd-*", "member", "snap", "db"))
+	require.NoError(t, err)
+	require.Len(t, databases, 1)
+	require.NoError(t, os.Truncate(databases[0], 20000))
+	_, err = env.Start(env.Options{Audit: env.AuditNone, StartTimeout: 5 * time.Second})
+	require.ErrorContains(t, err, "remove it")
+	require.ErrorContains(t, err, cache)
+}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,43 +13,43 @@ import (
 
 // seed fills etcd's data folder with the data of a control plane that has started before. An API server with empty data creates some
 // 200 objects before it is ready: namespaces, RBAC roles, flow schemas. That is half of the time of a start. The data stays in the user's
-// cache folder. The first caller creates it, and callers in other processes wait. Without a cache folder, seed does nothing.
-func seed(bin, data string) error {
+// cache folder. The first caller creates it, and callers in other processes wait. seed returns the folder of the data.
+func seed(bin, data string) (kept string, err error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return nil // a start without a seed only takes longer
+		return "", err
 	}
 	key, err := seedKey(bin)
 	if err != nil {
-		return err
+		return "", err
 	}
 	cache = filepath.Join(cache, "cvo-test")
 	if err := os.MkdirAll(cache, 0o700); err != nil {
-		return err
+		return "", err
 	}
 	lock, err := os.OpenFile(filepath.Join(cache, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer func() { _ = lock.Close() }()
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return fmt.Errorf("locking %s: %w", lock.Name(), err)
+		return "", fmt.Errorf("locking %s: %w", lock.Name(), err)
 	}
-	kept := filepath.Join(cache, "etcd-"+key)
+	kept = filepath.Join(cache, "etcd-"+key)
 	_, err = os.Stat(kept)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = createSeed(bin, kept)
 	}
 	if err != nil {
-		return err
+		return "", err
 	}
-	return os.CopyFS(data, os.DirFS(kept))
+	return kept, os.CopyFS(data, os.DirFS(kept))
 }
 
-// seedKey identifies the binaries and their feature gates.
+// seedKey identifies the binaries and their settings.
 func seedKey(bin string) (string, error) {
 	key := fnv.New64a()
-	_, _ = io.WriteString(key, os.Getenv(GatesEnv))
+	_, _ = fmt.Fprintln(key, os.Getenv(GatesEnv), flags)
 	for _, name := range []string{etcdName, apiServerName} {
 		info, err := os.Stat(filepath.Join(bin, name))
 		if err != nil {

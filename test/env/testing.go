@@ -39,8 +39,10 @@ func run(m *testing.M, o Options, use func(*Env)) (code int) {
 func (e *Env) For(t testing.TB) *Env {
 	t.Helper()
 	skipShort(t)
+	// Go's test cache remembers only the variables and files that tests read, not those that TestMain reads.
+	_, _ = os.Getenv(BinEnv), os.Getenv(GatesEnv)
 	for _, name := range []string{etcdName, apiServerName} {
-		_, err := os.Stat(filepath.Join(e.bin, name)) // Go's test cache remembers only the files that tests use, not those of TestMain
+		_, err := os.Stat(filepath.Join(e.bin, name))
 		if err != nil {
 			t.Fatal(err)
 		}
