@@ -186,7 +186,8 @@ type PreflightObjection struct {
 	Blocking bool   `json:"blocking"`
 }
 
-// PreflightChanges counts the changes that an update would make to objects in the cluster.
+// PreflightChanges counts the changes that an update would make to objects in the cluster. Deleted includes the objects of earlier releases
+// that would be deleted once the update is complete.
 type PreflightChanges struct {
 	Created   int32 `json:"created"`
 	Changed   int32 `json:"changed"`

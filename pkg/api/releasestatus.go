@@ -76,8 +76,8 @@ const (
 	ReasonServiceNamed = "Named"
 	// ReasonServiceUnnamed means that the operator was started without --update-service.
 	ReasonServiceUnnamed = "NotNamed"
-	// ConditionOverridesMatch is False while an entry of the ClusterVersion's spec.overrides matches no object of the release, so that it has
-	// no effect. It is absent until then. See docs/user/update.md#exclude-an-object.
+	// ConditionOverridesMatch is False while an entry of the ClusterVersion's spec.overrides matches neither an object of the release nor
+	// an orphan, so that it has no effect. It is absent until then. See docs/user/update.md#exclude-an-object.
 	ConditionOverridesMatch = "OverridesMatch"
 	// ReasonOverridesMatch means that every entry matches an object.
 	ReasonOverridesMatch = "AllMatch"

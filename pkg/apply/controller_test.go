@@ -65,7 +65,7 @@ func TestOtherControllerKeepsItsRole(t *testing.T) {
 
 	pruned, err := a.Prune(t.Context(), m.GVK(), ns, "foreign", change.UID)
 	require.NoError(t, err)
-	assert.Equal(t, apply.Change{Action: apply.Skipped, Controlled: true, Message: "Shop shop is its controller"}, pruned)
+	assert.Equal(t, apply.Change{Action: apply.Skipped, Temporary: true, Message: "Shop shop is its controller"}, pruned)
 	assert.NotNil(t, live(t, m))
 }
 

@@ -9,10 +9,13 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/cluster-version/cvo/pkg/apply/drop"
 	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/kinds"
+	"github.com/cluster-version/cvo/pkg/apply/overlay"
+	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/apply/request"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -69,12 +72,44 @@ func (a *Applier) predictApply(ctx context.Context, t request.Target, m *manifes
 	}
 	f, err := s.predict(ctx)
 	if apierrors.IsInvalid(err) {
-		return s.predictRefused(ctx, err)
+		f, err = s.predictRefused(ctx, err)
+	} else if err == nil && isJob(m) {
+		f, err = s.predictRerun(ctx, f)
 	}
-	if err != nil || !isJob(m) {
+	if err != nil || f.Action != Applied {
 		return f, err
 	}
-	return s.predictRerun(ctx, f)
+	return s.predictTakeBack(ctx, f)
+}
+
+// predictTakeBack is takeBack as a dry run. The server cannot apply on top of the entries that takeBack would write, so the overlay removes
+// the fields.
+func (s *submission) predictTakeBack(ctx context.Context, f Prediction) (Prediction, error) {
+	if !s.isDiscarded(f.Object.GetUID(), f.Object.GetManagedFields()) {
+		return f, nil
+	}
+	lost, note, err := s.lost(ctx)
+	if err != nil {
+		return f, err
+	}
+	f.Message = texts(f.Message, "takes back its fields, whose owners the server has discarded"+note)
+	for _, lost := range []func(fieldpath.Path) bool{lost, ownership.WithChildren(lost)} {
+		entries, more, _ := ownership.TakeBack(s.m.GVK(), f.Object.GetManagedFields(), lost)
+		if !more {
+			break
+		}
+		live := f.Object.DeepCopy()
+		live.SetManagedFields(entries)
+		object, err := s.applier.client.DryUpdate(ctx, s.target, overlay.Lay(s.m.GVK(), s.body, live).Object())
+		if err == nil {
+			f.Object = object
+			return f, nil
+		}
+		if !apierrors.IsInvalid(err) {
+			return f, err
+		}
+	}
+	return f, nil
 }
 
 // predict is send as a dry run.

@@ -128,16 +128,19 @@ func (a *Applier) prunable(ctx context.Context, gvk schema.GroupVersionKind, nam
 		return t, nil, skipped("the version operator owns none of its fields"), nil
 	}
 	if reason := ownership.Controlled(meta); reason != "" {
-		change = skipped("%s", reason)
-		change.Controlled = true
-		return t, nil, change, nil
+		return t, nil, kept(reason), nil
 	}
 	if gk == crdKind && meta.DeletionTimestamp == nil {
 		if reason, err := a.instances(ctx, t); err != nil || reason != "" {
-			return t, nil, skipped("%s", reason), err
+			return t, nil, kept(reason), err
 		}
 	}
 	return t, meta, Change{}, nil
+}
+
+// kept returns the result for an orphan that other objects keep for now.
+func kept(reason string) Change {
+	return Change{Action: Skipped, Temporary: true, Message: reason}
 }
 
 func skipped(format string, args ...any) Change {
@@ -168,7 +171,7 @@ func (a *Applier) instances(ctx context.Context, t request.Target) (reason strin
 	case err != nil:
 		return "", fmt.Errorf("looking for %s: %w", resource.GroupResource(), err)
 	case found:
-		return fmt.Sprintf("%s exist and would be deleted with it", resource.GroupResource()), nil
+		return fmt.Sprintf("it is deleted only once no %s exist", resource.GroupResource()), nil
 	}
 	return "", nil
 }

@@ -231,7 +231,7 @@ func TestPruneKeepsACRDWithObjects(t *testing.T) {
 	got, err := a.Prune(t.Context(), crd.GVK(), "", "prunes.union.example.com", uid)
 	require.NoError(t, err)
 	assert.Equal(t, apply.Skipped, got.Action)
-	assert.Equal(t, "prunes.union.example.com exist and would be deleted with it", got.Message)
+	assert.Equal(t, "it is deleted only once no prunes.union.example.com exist", got.Message)
 	requests := record.drain()
 	assert.Len(t, requests, 3)
 	assert.Equal(t, "/apis/union.example.com/v1/prunes", requests[2].path)

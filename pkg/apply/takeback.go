@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/cluster-version/cvo/pkg/apply/failure"
@@ -27,8 +29,7 @@ var ErrNoFormer = errors.New("fields of the earlier release may remain")
 // writing a custom resource in another version than we did. takeBack also removes the fields that an earlier manifest sets and this one does
 // not. Applied objects that another client created without managedFields are treated in the same way.
 func (s *submission) takeBack(ctx context.Context, change Change, got answer) (Change, answer, error) {
-	uid := s.applier.options.UID
-	if uid == "" || uid != got.meta.UID || !ownership.Discarded(s.m.GVK(), got.meta.ManagedFields) {
+	if !s.isDiscarded(got.meta.UID, got.meta.ManagedFields) {
 		return change, got, nil
 	}
 	lost, note, err := s.lost(ctx)
@@ -53,7 +54,7 @@ func (s *submission) takeBack(ctx context.Context, change Change, got answer) (C
 			conflict = err
 			if got.meta, err = s.applier.client.Get(ctx, s.target); err != nil {
 				return Change{}, answer{}, fmt.Errorf("taking back fields: %w", err)
-			} else if got.meta.UID != uid { // another client has replaced the object
+			} else if got.meta.UID != s.applier.options.UID { // another client has replaced the object
 				return Change{}, answer{}, fmt.Errorf("taking back fields: %w", conflict)
 			}
 			continue
@@ -82,6 +83,11 @@ func (s *submission) takeBack(ctx context.Context, change Change, got answer) (C
 		refused, lost, got = err, ownership.WithChildren(lost), answer{meta: stored, created: before.created}
 	}
 	return Change{}, answer{}, fmt.Errorf("taking back fields: %w", conflict)
+}
+
+// isDiscarded reports whether an applied object of ours has the UID, and the server has discarded the owners of its fields.
+func (s *submission) isDiscarded(uid types.UID, entries []metav1.ManagedFieldsEntry) bool {
+	return uid != "" && uid == s.applier.options.UID && ownership.Discarded(s.m.GVK(), entries)
 }
 
 // lost returns a function that reports whether an earlier manifest sets a field and this one does not. It does not count the number of

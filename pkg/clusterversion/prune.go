@@ -52,11 +52,15 @@ func (w *rolling) prune(ctx context.Context) time.Duration {
 			w.log.Info("cannot get the permission to delete orphans", "error", err.Error()) // the failed deletions report it again
 		}
 	}
-	for _, orphan := range due {
-		if ctx.Err() != nil {
-			return 0
+	for _, protected := range []bool{false, true} { // a CRD can be deleted once the objects of its kind are gone
+		for _, orphan := range due {
+			if ctx.Err() != nil {
+				return 0
+			}
+			if _, is := inventory.Protected(orphan.ID); is == protected {
+				w.pruneOne(ctx, orphan)
+			}
 		}
-		w.pruneOne(ctx, orphan)
 	}
 	w.engine.Completed(ctx)
 	return w.pruneAgain()
@@ -97,7 +101,7 @@ func (w *rolling) pruneOne(ctx context.Context, orphan inventory.Record) {
 		}
 	default:
 		attempt.started = change.Action == apply.Deleting
-		attempt.again = attempt.started || change.Controlled
+		attempt.again = attempt.started || change.Temporary
 		w.log.Info("orphan is not deleted yet", "object", id.String(), "state", change.Action, "reason", change.Message)
 	}
 	w.prunings[id] = attempt

@@ -19,23 +19,24 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
+	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
 // pruned is a Pruner with an answer for each object name.
 type pruned map[string]struct {
-	action     apply.Action
-	uid        types.UID
-	controlled bool
-	err        error
+	action    apply.Action
+	uid       types.UID
+	temporary bool
+	err       error
 }
 
 func (p pruned) Prune(_ context.Context, _ schema.GroupVersionKind, _, name string, uid types.UID) (apply.Change, error) {
 	if uid != "u" {
 		return apply.Change{}, fmt.Errorf("the caller must name the recorded object, not %q", uid)
 	}
-	return apply.Change{Action: p[name].action, UID: p[name].uid, Controlled: p[name].controlled}, p[name].err
+	return apply.Change{Action: p[name].action, UID: p[name].uid, Temporary: p[name].temporary}, p[name].err
 }
 
 // TestPruneIsRetriedByTime retries on a timer, because no event announces that an orphan can now be deleted.
@@ -47,7 +48,7 @@ func TestPruneIsRetriedByTime(t *testing.T) {
 	}{
 		{"retries a failed deletion", pruned{"left": {err: errors.New("no")}}, pruneInterval},
 		{"checks an object that is being deleted again", pruned{"left": {action: apply.Deleting}}, pruneInterval},
-		{"retries an object that another object controls", pruned{"left": {action: apply.Skipped, controlled: true}}, pruneInterval},
+		{"retries an object that another object controls", pruned{"left": {action: apply.Skipped, temporary: true}}, pruneInterval},
 		{"does not retry an object that is kept on purpose", pruned{"left": {action: apply.Skipped}}, 0},
 		{"does not retry a deleted object", pruned{"left": {action: apply.Deleted}}, 0},
 	} {
@@ -104,6 +105,32 @@ func TestPruneKeepsOverriddenObjects(t *testing.T) {
 	w.prune(t.Context())
 	assert.Len(t, w.ledger.Orphans(), 1)
 	assert.Empty(t, events.Events)
+}
+
+// TestPruneDeletesDefinitionsLast covers a CRD, which comes before the objects of its kind in the alphabet but stays while they exist.
+func TestPruneDeletesDefinitionsLast(t *testing.T) {
+	definition := inventory.Record{ID: manifest.ID{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition", Name: "widgets.example.com"}}
+	object := inventory.Record{ID: manifest.ID{Group: "example.com", Kind: "Widget", Name: "w"}}
+	plan := inventory.Plan(inventory.Inventory{Release: "1.0.0"}.With(definition, object), nil, "1.1.0")
+	c := New(clocktesting.NewFakePassiveClock(now), nil, record.NewFakeRecorder(10), idle{}, accept.Stages{}, &savedInventory{Inventory: plan}, nil, func() {}, Options{})
+	_, err := c.ledger.Open(t.Context(), logr.Discard())
+	require.NoError(t, err)
+	a := acceptedRelease("1.1.0")
+	a.Payload.Release.Prune = true
+	order := &pruneOrder{}
+	w := &rolling{
+		Reconciler: c, mode: release.Reconciling, prunings: map[manifest.ID]pruning{},
+		r: &round{original: clusterAt(), accepted: &a}, engine: Engine{Pruner: order, Completed: func(context.Context) {}},
+	}
+	w.prune(t.Context())
+	assert.Equal(t, []string{"w", "widgets.example.com"}, order.names)
+}
+
+type pruneOrder struct{ names []string }
+
+func (p *pruneOrder) Prune(_ context.Context, _ schema.GroupVersionKind, _, name string, _ types.UID) (apply.Change, error) {
+	p.names = append(p.names, name)
+	return apply.Change{Action: apply.Deleted}, nil
 }
 
 // pruningRollout returns a rollout of release 1.1.0, which prunes object left of release 1.0.0.

@@ -3,6 +3,7 @@ package clusterversion
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/go-logr/logr"
@@ -15,6 +16,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/clusterversion/identity"
 	"github.com/cluster-version/cvo/pkg/clusterversion/releasestatus"
 	"github.com/cluster-version/cvo/pkg/clusterversion/request"
+	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/update/reported"
 )
 
@@ -91,8 +93,9 @@ func (c *Reconciler) identify(ctx context.Context, r *round, cv *configv1.Cluste
 func (c *Reconciler) keep(ctx context.Context, r *round) error {
 	known, before := c.acceptance.snapshot(), c.record.UnmatchedOverrides()
 	kept, err := c.record.Keep(ctx, releasestatus.Content{
-		Identity: known.Identity, Payload: known.Recorded, Overrides: r.cv.Spec.Overrides, NamesService: c.options.Updates.NamesService(),
-		Needed: known.Identity.NeedsRecord(r.target, c.options.ReleaseImage) || r.installing,
+		Identity: known.Identity, Payload: known.Recorded, Overrides: r.cv.Spec.Overrides, Recorded: c.recorded,
+		NamesService: c.options.Updates.NamesService(),
+		Needed:       known.Identity.NeedsRecord(r.target, c.options.ReleaseImage) || r.installing,
 	})
 	r.within(kept.Again)
 	if kept.Recovered {
@@ -102,6 +105,12 @@ func (c *Reconciler) keep(ctx context.Context, r *round) error {
 		c.emitter.Emit(r.original, event.Warning(api.EventOverrideUnmatched, "%s", unmatched))
 	}
 	return err
+}
+
+// recorded returns the objects in the inventory.
+func (c *Reconciler) recorded(ctx context.Context) ([]manifest.ID, error) {
+	inv, err := c.ledger.Look(ctx, logr.FromContextOrDiscard(ctx))
+	return slices.Collect(maps.Keys(inv.Records)), err
 }
 
 // keepAccepted records an accepted release. A release that was requested by tag, or that the cluster continues with, must be recorded

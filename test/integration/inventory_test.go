@@ -12,11 +12,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/clusterversion/archive"
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/release"
 )
@@ -80,12 +82,24 @@ func TestInventoryKeepsDroppedObjects(t *testing.T) {
 	require.NotNil(t, p.object("rbac.authorization.k8s.io/v1", "ClusterRole", "", "example-backup"), "dropped objects stay until their deletion is requested")
 
 	cv := &configv1.ClusterVersion{ObjectMeta: metav1.ObjectMeta{Name: "version"}}
-	patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{"`+api.PruneAnnotation+`":"true"}}}`))
-	require.NoError(t, p.client.Patch(t.Context(), cv, patch))
+	merge := func(patch string) {
+		t.Helper()
+		require.NoError(t, p.client.Patch(t.Context(), cv, client.RawPatch("application/merge-patch+json", []byte(patch))))
+	}
+	merge(`{"metadata":{"annotations":{"` + api.PruneAnnotation + `":"true"}},
+		"spec":{"overrides":[{"group":"","kind":"ConfigMap","namespace":"example-backup","name":"retention","unmanaged":true}]}}`)
 	require.Eventually(t, func() bool {
-		return p.object("rbac.authorization.k8s.io/v1", "ClusterRole", "", "example-backup") == nil &&
-			p.object("v1", "ConfigMap", "example-backup", "retention") == nil
+		return p.object("rbac.authorization.k8s.io/v1", "ClusterRole", "", "example-backup") == nil
 	}, time.Minute, 200*time.Millisecond)
+	require.NotNil(t, p.object("v1", "ConfigMap", "example-backup", "retention"), "the override keeps it")
+	status, err := archive.ReadReleaseStatus(t.Context(), p.client, "version")
+	require.NoError(t, err)
+	assert.Nil(t, meta.FindStatusCondition(status.Status.Conditions, api.ConditionOverridesMatch), "the override has an effect")
+	out, err := p.run("status", "--orphans")
+	require.NoError(t, err)
+	assert.Regexp(t, `ConfigMap +example-backup +retention +1\.0\.0 +1\.0\.1 +spec\.overrides marks it as unmanaged`, out)
+	merge(`{"spec":{"overrides":null}}`)
+	require.Eventually(t, func() bool { return p.object("v1", "ConfigMap", "example-backup", "retention") == nil }, time.Minute, 200*time.Millisecond)
 	namespace := p.object("v1", "Namespace", "", "example-backup")
 	require.NotNil(t, namespace)
 	assert.Nil(t, namespace.GetDeletionTimestamp(), "a namespace with content is not deleted")

@@ -56,7 +56,7 @@ func TestUnmatchedOverrideIsReported(t *testing.T) {
 
 	override.Group = ""
 	l.edit(func(spec *configv1.ClusterVersionSpec) { spec.Overrides = []configv1.ComponentOverride{override} })
-	const allMatch = "True AllMatch Every entry of spec.overrides matches an object of the release."
+	const allMatch = "True AllMatch Every entry of spec.overrides matches an object of this or an earlier release."
 	require.Eventually(t, func() bool { return reported() == allMatch }, time.Minute, 50*time.Millisecond)
 	l.logged(`"manifests":9}`) // one less than before
 	l.awaitReport("\nExcluded: 1 manifest  (--all lists them)\n  - 1  overridden\n")

@@ -14,6 +14,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/cli/printing"
+	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/engine/orphans"
 )
 
@@ -22,6 +23,7 @@ type orphanOptions struct {
 	namespace string // namespace of the operator; default api.OperatorNamespace
 	owner     string // name of the ClusterVersion; default api.ClusterVersionName
 	output    string // text (default), json or yaml
+	will      inventory.Pruning
 }
 
 // printOrphans prints the objects of earlier releases that the current release no longer contains. Warnings about
@@ -37,7 +39,7 @@ func printOrphans(ctx context.Context, streams command.Streams, config *rest.Con
 	default:
 		return &command.UsageError{Err: fmt.Errorf("unknown output %q: use text, json or yaml", o.output)}
 	}
-	list, err := orphans.Find(ctx, config, cmp.Or(o.namespace, api.OperatorNamespace), cmp.Or(o.owner, api.ClusterVersionName))
+	list, err := orphans.Find(ctx, config, cmp.Or(o.namespace, api.OperatorNamespace), cmp.Or(o.owner, api.ClusterVersionName), o.will)
 	if err != nil {
 		return err
 	}

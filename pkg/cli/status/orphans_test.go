@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -34,6 +35,7 @@ type orphanCluster struct {
 	*testing.T
 	config *rest.Config
 	inv    inventory.Inventory
+	will   inventory.Pruning
 }
 
 // applied applies a manifest as the owner's operator does.
@@ -69,7 +71,7 @@ func (o *orphanCluster) configMap(name string) manifest.ID {
 func (o *orphanCluster) print(config *rest.Config, output string) (stdout, stderr string) {
 	o.Helper()
 	var out, errs bytes.Buffer
-	require.NoError(o, printOrphans(o.Context(), command.Streams{Out: &out, Err: &errs}, config, orphanOptions{output: output}))
+	require.NoError(o, printOrphans(o.Context(), command.Streams{Out: &out, Err: &errs}, config, orphanOptions{output: output, will: o.will}))
 	return out.String(), errs.String()
 }
 
@@ -147,6 +149,15 @@ Widget.example.com  -          w           1.1.0    1.2.0       gone
 		}, list.Orphans[4])
 		assert.Equal(t, orphans.Orphan{ID: gone, LastRelease: "1.0.0", DroppedBy: "1.1.0", Exists: new(false), Note: "gone"}, list.Orphans[6])
 		assert.Contains(t, out, "- droppedBy: 1.1.0\n  exists: false\n  kind: Service\n")
+	})
+
+	t.Run("names the override that keeps an orphan", func(t *testing.T) {
+		cv := &configv1.ClusterVersion{}
+		cv.Spec.Overrides = []configv1.ComponentOverride{{Kind: "ConfigMap", Namespace: "app", Name: "there", Unmanaged: true}}
+		overridden := *o
+		overridden.will = inventory.PruningOf(cv)
+		out, _ := overridden.print(o.config, "text")
+		assert.Contains(t, out, "\nConfigMap           app        there       1.0.0    1.1.0       spec.overrides marks it as unmanaged\n")
 	})
 
 	t.Run("rejects other outputs", func(t *testing.T) {

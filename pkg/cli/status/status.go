@@ -25,6 +25,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/cli/leader"
 	"github.com/cluster-version/cvo/pkg/cli/printing"
+	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/engine/report"
 	"github.com/cluster-version/cvo/pkg/view/tree"
 )
@@ -117,10 +118,17 @@ func (o *options) run(ctx context.Context, streams command.Streams) error {
 		return err
 	}
 	if o.orphans {
-		if err := o.CheckVersion(ctx, cfg.UserAgent, nil); err != nil {
+		chosen := orphanOptions{namespace: o.namespace, owner: o.Name, output: o.output}
+		cv, err := o.readVersion(ctx, cfg)
+		if _, missing := errors.AsType[*cluster.NoVersionError](err); missing {
 			return err
 		}
-		return printOrphans(ctx, streams, cfg, orphanOptions{namespace: o.namespace, owner: o.Name, output: o.output})
+		if err != nil {
+			streams.Warnf("no note names an override: %v", err)
+		} else {
+			chosen.will = inventory.PruningOf(cv)
+		}
+		return printOrphans(ctx, streams, cfg, chosen)
 	}
 	if o.signatures {
 		if err := printSignatures(ctx, streams, cfg, o.Name, o.output); err != nil {

@@ -22,8 +22,8 @@ func TestPreflightNamesTheFirstObjectOfEachObstacle(t *testing.T) {
 	}{
 		{
 			name:   "it counts no unknown objects",
-			report: preview.Report{Objects: []preview.Object{object("a", preview.Create, "")}, Totals: preview.Totals{Created: 1}},
-			state:  api.PreflightPassed, message: "objects to create: 1, to change: 0, to delete: 0, to recreate: 0, unknown: 0",
+			report: preview.Report{Objects: []preview.Object{object("a", preview.Create, "")}, Totals: preview.Totals{Created: 1, Deleted: 1, Orphans: 4, Pruned: 2}},
+			state:  api.PreflightPassed, message: "objects to create: 1, to change: 0, to delete: 3, to recreate: 0, unknown: 0",
 		},
 		{
 			name: "it names an unknown object",

@@ -175,7 +175,7 @@ func (f *Flight) judge(report *preview.Report, found images.Found) (again bool) 
 	}
 	t := report.Totals
 	f.Account.Message = fmt.Sprintf("objects to create: %d, to change: %d, to delete: %d, to recreate: %d, unknown: %s",
-		t.Created, t.Changed, t.Deleted, t.Recreated, counted(report, preview.Unknown, t.Unknown))
+		t.Created, t.Changed, t.Deleted+t.Pruned, t.Recreated, counted(report, preview.Unknown, t.Unknown))
 	if enables := f.Acceptance.EnablesText(); enables != "" {
 		f.Account.Message += "; " + enables
 	}
@@ -219,10 +219,17 @@ func changesOf(report *preview.Report) *api.PreflightChanges {
 	t := report.Totals
 	count := func(n int) int32 { return int32(min(n, 1<<30)) } // bounded
 	out := &api.PreflightChanges{
-		Created: count(t.Created), Changed: count(t.Changed), Deleted: count(t.Deleted), Recreated: count(t.Recreated),
-		Refused: count(t.Refused), Unchanged: count(t.Unchanged), Unknown: count(t.Unknown + t.NotAsked), ObjectCount: count(len(report.Objects)),
+		Created: count(t.Created), Changed: count(t.Changed), Deleted: count(t.Deleted + t.Pruned), Recreated: count(t.Recreated),
+		Refused: count(t.Refused), Unchanged: count(t.Unchanged), Unknown: count(t.Unknown + t.NotAsked), ObjectCount: count(len(report.Objects) + t.Pruned),
 	}
 	objects := slices.Clone(report.Objects)
+	for _, o := range report.Orphans {
+		if o.Pruned {
+			objects = append(objects, preview.Object{
+				ID: o.ID, Verdict: preview.Delete, Message: "once the update is complete, because the release no longer contains it",
+			})
+		}
+	}
 	sorted.By(objects, func(a, b preview.Object) int { return cmp.Compare(rankVerdict(a.Verdict), rankVerdict(b.Verdict)) })
 	for _, o := range objects[:min(len(objects), api.ReleaseRolloutObjects)] {
 		out.Objects = append(out.Objects, api.PreflightObject{

@@ -20,7 +20,7 @@ import (
 )
 
 func TestPreflightChangesAreBounded(t *testing.T) {
-	report := &preview.Report{Totals: preview.Totals{Created: 3, Changed: 60, Refused: 1, Unknown: 2, NotAsked: 1}}
+	report := &preview.Report{Totals: preview.Totals{Created: 3, Changed: 60, Refused: 1, Unknown: 2, NotAsked: 1, Orphans: 2, Pruned: 1}}
 	for range 60 {
 		report.Objects = append(report.Objects, preview.Object{
 			ID: manifest.ID{Kind: "ConfigMap", Name: "c"}, Runlevel: 10, Verdict: preview.Modify,
@@ -30,11 +30,16 @@ func TestPreflightChangesAreBounded(t *testing.T) {
 	report.Objects = append(report.Objects, preview.Object{
 		ID: manifest.ID{Kind: "Secret", Name: "s"}, Runlevel: 90, Verdict: preview.Refuse, Message: "no", Remedy: "raise the quota",
 	})
+	report.Orphans = []preview.Orphan{{ID: manifest.ID{Kind: "Secret", Name: "stays"}}, {ID: manifest.ID{Kind: "Secret", Name: "left"}, Pruned: true}}
 	got := changesOf(report)
-	assert.EqualValues(t, 61, got.ObjectCount)
+	assert.EqualValues(t, 62, got.ObjectCount)
+	assert.EqualValues(t, 1, got.Deleted)
 	assert.EqualValues(t, 3, got.Unknown)
 	require.Len(t, got.Objects, api.ReleaseRolloutObjects)
 	assert.Equal(t, api.PreflightObject{Object: "Secret s", Runlevel: 90, Verdict: "refused", Message: "no, raise the quota"}, got.Objects[0])
+	assert.Equal(t, api.PreflightObject{
+		Object: "Secret left", Verdict: "deleted", Message: "once the update is complete, because the release no longer contains it",
+	}, got.Objects[1])
 	for _, o := range got.Objects {
 		assert.LessOrEqual(t, len(o.Message), maxObjectMessage)
 		assert.True(t, utf8.ValidString(o.Message))

@@ -1,6 +1,7 @@
 package releasestatus
 
 import (
+	"context"
 	"slices"
 	"strings"
 
@@ -20,7 +21,7 @@ type comparison struct {
 	overrides []configv1.ComponentOverride
 	// at is the time of the comparison, in whole seconds.
 	at metav1.Time
-	// unmatched is the message about the overrides that exclude no manifest of the payload; empty if there are none.
+	// unmatched is the message about the overrides that match no object of the payload or the inventory; empty if there are none.
 	unmatched string
 }
 
@@ -33,24 +34,32 @@ func restored(conditions []metav1.Condition) comparison {
 	return comparison{at: c.LastTransitionTime, unmatched: c.Message}
 }
 
-// compare compares the overrides with the payload if one of them has changed. Without a payload, the last comparison stays.
-func (r *Record) compare(content Content) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.compared.payload == content.Payload && slices.Equal(r.compared.overrides, content.Overrides) || content.Payload == nil && len(content.Overrides) > 0 {
+// compare compares the overrides with the payload and the inventory if the overrides or the payload have changed. An override also keeps
+// orphans, which only the inventory has. Without a payload or an inventory, the last comparison stays.
+func (r *Record) compare(ctx context.Context, content Content) {
+	known := r.known().compared
+	if known.payload == content.Payload && slices.Equal(known.overrides, content.Overrides) || content.Payload == nil && len(content.Overrides) > 0 {
 		return
 	}
 	c := comparison{payload: content.Payload, overrides: content.Overrides, at: metav1.NewTime(r.clock.Now()).Rfc3339Copy()}
 	if c.payload != nil && len(c.overrides) > 0 {
-		manifests := slices.Clone(c.payload.Manifests)
-		for _, e := range c.payload.Excluded {
-			manifests = append(manifests, e.Manifest)
+		objects, err := content.Recorded(ctx)
+		if err != nil {
+			return
 		}
-		if unmatched := override.Unmatched(manifests, c.overrides); len(unmatched) > 0 {
+		for _, m := range c.payload.Manifests {
+			objects = append(objects, m.ID())
+		}
+		for _, e := range c.payload.Excluded {
+			objects = append(objects, e.Manifest.ID())
+		}
+		if unmatched := override.Unmatched(objects, c.overrides); len(unmatched) > 0 {
 			c.unmatched = printable.Excerpt("These entries of spec.overrides match no object of the release and have no effect: "+
 				strings.Join(unmatched, "; "), maxConditionMessage)
 		}
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.compared = c
 }
 
@@ -62,7 +71,7 @@ func (r *Record) overrideConditions(found []metav1.Condition, content Content) [
 	}
 	c := metav1.Condition{
 		Type: api.ConditionOverridesMatch, Status: metav1.ConditionTrue, Reason: api.ReasonOverridesMatch,
-		Message: "Every entry of spec.overrides matches an object of the release.", LastTransitionTime: r.compared.at,
+		Message: "Every entry of spec.overrides matches an object of this or an earlier release.", LastTransitionTime: r.compared.at,
 	}
 	if unmatched != "" {
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, api.ReasonOverrideUnmatched, unmatched

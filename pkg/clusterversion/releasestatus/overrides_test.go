@@ -1,6 +1,9 @@
 package releasestatus
 
 import (
+	"context"
+	"errors"
+	"slices"
 	"testing"
 
 	configv1 "github.com/openshift/api/config/v1"
@@ -25,12 +28,15 @@ func TestOverridesAreComparedOnceForEachPayload(t *testing.T) {
 		require.NoError(t, err)
 		return &payload.Payload{Manifests: manifests}
 	}
+	var recorded []manifest.ID
+	var unreadable error
+	inInventory := func(context.Context) ([]manifest.ID, error) { return slices.Clone(recorded), unreadable }
 	isUnmatched := func(p *payload.Payload, names ...string) bool {
 		var overrides []configv1.ComponentOverride
 		for _, name := range names {
 			overrides = append(overrides, configv1.ComponentOverride{Kind: "Secret", Namespace: "ns", Name: name, Unmanaged: true})
 		}
-		_, err := r.Keep(t.Context(), Content{Identity: oneRelease(), NamesService: true, Payload: p, Overrides: overrides})
+		_, err := r.Keep(t.Context(), Content{Identity: oneRelease(), NamesService: true, Payload: p, Overrides: overrides, Recorded: inInventory})
 		require.NoError(t, err)
 		return r.UnmatchedOverrides() != ""
 	}
@@ -42,6 +48,10 @@ func TestOverridesAreComparedOnceForEachPayload(t *testing.T) {
 	second.Manifests = nil
 	assert.False(t, isUnmatched(second, "second"), "nothing has changed")
 	assert.True(t, isUnmatched(second, "second", "third"))
+	unreadable = errors.New("no answer")
+	assert.True(t, isUnmatched(second, "fourth", "first"), "the last comparison stays")
+	unreadable, recorded = nil, []manifest.ID{{Kind: "Secret", Namespace: "ns", Name: "first"}, {Kind: "Secret", Namespace: "ns", Name: "fourth"}}
+	assert.False(t, isUnmatched(second, "fourth", "first"), "an override also keeps an orphan")
 	assert.False(t, isUnmatched(nil), "without overrides, no payload is needed")
 }
 
@@ -58,7 +68,7 @@ func TestUnmatchedOverridesNeedNoStoredCondition(t *testing.T) {
 	_, err := r.Keep(t.Context(), Content{Overrides: overrides})
 	require.NoError(t, err)
 	assert.Equal(t, stored, r.UnmatchedOverrides())
-	_, err = r.Keep(t.Context(), Content{Overrides: overrides, Payload: &payload.Payload{}})
+	_, err = r.Keep(t.Context(), Content{Overrides: overrides, Payload: &payload.Payload{}, Recorded: func(context.Context) ([]manifest.ID, error) { return nil, nil }})
 	require.NoError(t, err)
 	assert.Contains(t, r.UnmatchedOverrides(), `kind "Secret", namespace "ns", name "a"`)
 }

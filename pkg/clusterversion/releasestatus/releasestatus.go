@@ -25,6 +25,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion/background"
 	"github.com/cluster-version/cvo/pkg/clusterversion/identity"
+	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/release"
 )
@@ -180,6 +181,8 @@ type Content struct {
 	Payload *payload.Payload
 	// Overrides are the overrides in the ClusterVersion's spec.
 	Overrides []configv1.ComponentOverride
+	// Recorded returns the objects in the inventory: those of the release, and those that earlier releases left.
+	Recorded func(ctx context.Context) ([]manifest.ID, error)
 	// NamesService reports that the operator was started with an update service.
 	NamesService bool
 	// Needed reports that a request waits for the record.
@@ -197,7 +200,7 @@ type Kept struct {
 // Keep writes the record if it differs from the one on the API server, and checks that the server stored all of it. A failed write is
 // retried later. It affects only requests that must be recorded. Keep returns the reason why the record is not written.
 func (r *Record) Keep(ctx context.Context, c Content) (Kept, error) {
-	r.compare(c)
+	r.compare(ctx, c)
 	if r.object == nil {
 		return Kept{}, nil
 	}

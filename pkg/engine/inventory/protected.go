@@ -10,12 +10,11 @@ import (
 // all objects of a kind. Such objects are not deleted when a release drops them. Only a manifest can request their deletion. The reason
 // continues a sentence like the reason of manifest.Irreplaceable.
 //
-// Every CustomResourceDefinition counts as protected here. Only at the time of deletion is it known whether objects of its kind still
-// exist.
+// Every CustomResourceDefinition counts as protected here, because objects of its kind may exist at the time of deletion.
 func Protected(id manifest.ID) (reason string, ok bool) {
 	gk := schema.GroupKind{Group: id.Group, Kind: id.Kind}
 	if gk == (schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}) {
-		return "all objects of its kind would be deleted with it", true
+		return "it is deleted only once no objects of its kind exist", true
 	}
 	return manifest.Irreplaceable(gk)
 }

@@ -55,10 +55,10 @@ type Orphan struct {
 }
 
 // Find returns the objects that the release no longer contains, as far as config's permissions allow. These are the dropped objects of the
-// inventory, and unrecorded objects with our label and fields. It sends one LIST of metadata for each kind in the release or in a record,
+// inventory, and unrecorded objects with our label and fields. The notes name those that the administrator's will keeps. It sends one LIST of metadata for each kind in the release or in a record,
 // and one GET for each dropped object that no list contains. Missing permissions become warnings. It returns an error only if it cannot
 // read the inventory or the served kinds.
-func Find(ctx context.Context, config *rest.Config, namespace, owner string) (List, error) {
+func Find(ctx context.Context, config *rest.Config, namespace, owner string, will inventory.Pruning) (List, error) {
 	config = rest.CopyConfig(config)
 	config.WarningHandler = rest.NoWarnings{} // deprecated kinds are listed like all others
 	clients, err := kubernetes.NewForConfig(config)
@@ -73,7 +73,7 @@ func Find(ctx context.Context, config *rest.Config, namespace, owner string) (Li
 	if err != nil {
 		return List{}, err
 	}
-	f := &finder{store: inventory.NewStore(clients.CoreV1(), namespace, owner), objects: objects, owner: owner, warnings: map[string]bool{}}
+	f := &finder{store: inventory.NewStore(clients.CoreV1(), namespace, owner), objects: objects, owner: owner, will: will, warnings: map[string]bool{}}
 	served, err := f.discover(ctx, kinds)
 	if err != nil {
 		return List{}, fmt.Errorf("reading the served kinds: %w", err)
@@ -105,6 +105,7 @@ type finder struct {
 	store    *inventory.Store
 	objects  metadata.Interface
 	owner    string
+	will     inventory.Pruning
 	warnings map[string]bool
 }
 
@@ -252,7 +253,7 @@ func (f *finder) dropped(ctx context.Context, served servedKinds, labeled map[ma
 	case o.Protected != "":
 		o.Note = "protected: " + o.Protected
 	default:
-		o.Note = now.controller
+		o.Note = cmp.Or(f.will.Stays(r.ID), now.controller)
 	}
 	return o
 }

@@ -95,7 +95,7 @@ func (s *setting) drop(named ...manifest.ID) {
 
 func (s *setting) find(config *rest.Config) orphans.List {
 	s.Helper()
-	list, err := orphans.Find(s.Context(), config, s.name, s.name)
+	list, err := orphans.Find(s.Context(), config, s.name, s.name, inventory.Pruning{})
 	require.NoError(s, err)
 	return list
 }
@@ -228,7 +228,7 @@ func TestFindWarnsOfMissingPermissions(t *testing.T) {
 	s.drop()
 	user, err := controlPlane.User("orphans-reader")
 	require.NoError(t, err)
-	_, err = orphans.Find(t.Context(), user, s.name, s.name)
+	_, err = orphans.Find(t.Context(), user, s.name, s.name, inventory.Pruning{})
 	require.ErrorContains(t, err, `reading the inventory: configmaps is forbidden: User "orphans-reader"`)
 
 	_, err = s.clients.RbacV1().Roles(s.name).Create(t.Context(), &rbacv1.Role{
@@ -244,7 +244,7 @@ func TestFindWarnsOfMissingPermissions(t *testing.T) {
 	require.NoError(t, err)
 	var list orphans.List
 	require.Eventually(t, func() bool { // the authorizer needs a moment to receive the binding
-		list, err = orphans.Find(t.Context(), user, s.name, s.name)
+		list, err = orphans.Find(t.Context(), user, s.name, s.name, inventory.Pruning{})
 		return err == nil
 	}, 30*time.Second, 20*time.Millisecond)
 	require.Len(t, list.Orphans, 2)

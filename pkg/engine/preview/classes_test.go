@@ -495,6 +495,7 @@ func TestOrphansOfTheReleaseAreListed(t *testing.T) {
 			var out strings.Builder
 			require.NoError(t, WriteText(&out, report, false))
 			assert.Contains(t, out.String(), tt.want)
+			assert.Equal(t, tt.release || tt.byRequest, strings.HasSuffix(out.String(), ", 4 no longer part of the release, 1 of these deleted after the update\n"), out.String())
 		})
 	}
 }
@@ -550,4 +551,28 @@ spec:
 	options.Running = func(context.Context) ([]*manifest.Manifest, error) { return running.Manifests, nil }
 	report, _ = lookBy(t, controlPlane.For(t).Config("looks"), next, options)
 	assert.Equal(t, 1, report.Totals.Changed, "%+v", report.Objects)
+}
+
+// Another client has cleared the managedFields of an object, so the update takes its fields back and removes those that the release drops.
+func TestDiscardedFieldsThatTheReleaseDropsAreRemoved(t *testing.T) {
+	const first = "apiVersion: v1\nkind: ConfigMap\nmetadata: {namespace: default, name: discarded}\ndata: {stays: a, goes: b}"
+	running := files(t, "1.0.0", map[string]string{"0000_10_a_b.yaml": first})
+	install(t, running)
+	object := thing(t, first)
+	t.Cleanup(func() {
+		assert.NoError(t, otherClient(t).Delete(context.Background(), object)) //nolint:usetesting // the test's own context has ended
+	})
+	edit := `{"metadata":{"managedFields":[{}]},"data":{"theirs":"c"}}`
+	require.NoError(t, otherClient(t).Patch(t.Context(), object, client.RawPatch("application/merge-patch+json", []byte(edit))))
+	id := manifest.ID{Kind: "ConfigMap", Namespace: "default", Name: "discarded"}
+	options := Options{
+		Inventory: inventory.Inventory{Release: "1.0.0"}.With(inventory.Record{ID: id, Release: "1.0.0", UID: object.GetUID()}),
+		Running:   func(context.Context) ([]*manifest.Manifest, error) { return running.Manifests, nil },
+	}
+	next := files(t, "1.1.0", map[string]string{"0000_10_a_b.yaml": strings.Replace(first, ", goes: b", "", 1)})
+	report, _ := lookBy(t, controlPlane.For(t).Config("looks"), next, options)
+	require.Len(t, report.Objects, 1)
+	assert.Equal(t, "takes back its fields, whose owners the server has discarded", report.Objects[0].Message)
+	require.Len(t, report.Objects[0].Fields, 1, "another client's field stays")
+	assert.Equal(t, `- data.goes: "b"`, strings.TrimSpace(report.Objects[0].Fields[0].Line(true)))
 }

@@ -84,6 +84,11 @@ func Run(ctx context.Context, cfg *rest.Config, p *payload.Payload, options Opti
 	out := r.report()
 	out.Orphans = r.orphans(ctx)
 	out.Totals.Orphans = len(out.Orphans)
+	for _, o := range out.Orphans {
+		if o.Pruned {
+			out.Totals.Pruned++
+		}
+	}
 	return out, ctx.Err()
 }
 

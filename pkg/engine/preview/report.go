@@ -125,7 +125,9 @@ type Totals struct {
 	Excluded  int `json:"excluded"`
 	Unknown   int `json:"unknown"`
 	NotAsked  int `json:"notAsked"`
-	Orphans   int `json:"orphans"`
+	// Orphans counts the objects that the release no longer contains, Pruned those of them that are deleted once the update is complete.
+	Orphans int `json:"orphans"`
+	Pruned  int `json:"pruned"`
 }
 
 func (t *Totals) count(o Object) {
@@ -163,7 +165,7 @@ func (t Totals) String() string {
 		n    int
 		what string
 	}{
-		{t.Unknown, "unknown"}, {t.NotAsked, "not checked"}, {t.Orphans, "no longer part of the release"},
+		{t.Unknown, "unknown"}, {t.NotAsked, "not checked"}, {t.Orphans, "no longer part of the release"}, {t.Pruned, "of these deleted after the update"},
 	} {
 		if more.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", more.n, more.what))

@@ -30,14 +30,14 @@ func excludes(o *configv1.ComponentOverride, id manifest.ID) bool {
 	return o.Unmanaged && o.Group == id.Group && o.Kind == id.Kind && o.Name == id.Name && (id.Namespace == "" || o.Namespace == id.Namespace)
 }
 
-// Unmatched describes the unmanaged overrides that exclude none of a release's manifests, in the order of the spec, with the object that
-// the administrator probably meant. Overrides must match exactly, so a mistyped one has no effect.
-func Unmatched(manifests []*manifest.Manifest, overrides []configv1.ComponentOverride) []string {
+// Unmatched describes the unmanaged overrides that match none of the objects, in the order of the spec, with the object that the
+// administrator probably meant. Overrides must match exactly, so a mistyped one has no effect.
+func Unmatched(objects []manifest.ID, overrides []configv1.ComponentOverride) []string {
 	var unmatched []string
 	for _, o := range overrides {
-		matches := func(m *manifest.Manifest) bool { return excludes(&o, m.ID()) }
-		if o.Unmanaged && !slices.ContainsFunc(manifests, matches) {
-			unmatched = append(unmatched, describe(o, nearestObject(manifests, o)))
+		matches := func(id manifest.ID) bool { return excludes(&o, id) }
+		if o.Unmanaged && !slices.ContainsFunc(objects, matches) {
+			unmatched = append(unmatched, describe(o, nearestObject(objects, o)))
 		}
 	}
 	return unmatched
@@ -70,7 +70,7 @@ const maxTypos = 4
 
 // nearestObject returns the object with the fewest differences to an override; zero if none is similar. Older documents of OpenShift write
 // the group with a version, such as apps/v1.
-func nearestObject(manifests []*manifest.Manifest, o configv1.ComponentOverride) manifest.ID {
+func nearestObject(objects []manifest.ID, o configv1.ComponentOverride) manifest.ID {
 	group, _, _ := strings.Cut(o.Group, "/")
 	differences := func(id manifest.ID) int {
 		if n := typos(o.Name, id.Name); n == maxTypos || 2*n > len(o.Name) {
@@ -87,10 +87,10 @@ func nearestObject(manifests []*manifest.Manifest, o configv1.ComponentOverride)
 	}
 	var nearest manifest.ID
 	least := maxTypos + 1
-	for _, m := range manifests {
-		n := differences(m.ID())
-		if n < least || n == least && n <= maxTypos && m.ID().String() < nearest.String() {
-			nearest, least = m.ID(), n
+	for _, id := range objects {
+		n := differences(id)
+		if n < least || n == least && n <= maxTypos && id.String() < nearest.String() {
+			nearest, least = id, n
 		}
 	}
 	return nearest

@@ -26,6 +26,10 @@ kind: ClusterRole
 metadata: {name: dns}
 `), manifest.Limits{})
 	require.NoError(t, err)
+	var objects []manifest.ID
+	for _, m := range list {
+		objects = append(objects, m.ID())
+	}
 	for _, tt := range []struct {
 		name     string
 		override configv1.ComponentOverride
@@ -70,7 +74,7 @@ metadata: {name: dns}
 			if tt.want != "" {
 				want = []string{tt.want}
 			}
-			assert.Equal(t, want, override.Unmatched(list, []configv1.ComponentOverride{tt.override}))
+			assert.Equal(t, want, override.Unmatched(objects, []configv1.ComponentOverride{tt.override}))
 		})
 	}
 }
