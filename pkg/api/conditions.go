@@ -99,7 +99,8 @@ const (
 	ReasonPayloadIntegrity = "UpdatePayloadIntegrity"
 	// Any other error while applying an object; see the message.
 	ReasonPayloadFailed = "UpdatePayloadFailed"
-	// Another client keeps deleting or creating the same object. `cvo status` names the field manager.
+	// Another client keeps deleting or creating the same object, and `cvo status` names the field manager. Or the API server no longer serves
+	// the version of a custom resource: check its CRD.
 	ReasonResourceNotFound = "UpdatePayloadResourceNotFound"
 	// Another client keeps changing the same object. `cvo status` names the field manager.
 	ReasonResourceConflict = "UpdatePayloadResourceConflict"

@@ -156,18 +156,16 @@ func (m *Mapper) isNew(gvk schema.GroupVersionKind) bool {
 	return m.clock.Since(first) < newFor
 }
 
-// Known returns the mapping of a kind if it is known. It reads discovery only if that has never been read.
-func (m *Mapper) Known(ctx context.Context, gvk schema.GroupVersionKind) (Mapping, bool) {
+// Known is Mapping from memory. It reads discovery only if that has never been read.
+func (m *Mapper) Known(ctx context.Context, gvk schema.GroupVersionKind) (Mapping, error) {
 	last := m.last.Value()
 	if last.at.IsZero() {
-		mapping, err := m.Mapping(ctx, gvk)
-		return mapping, err == nil
+		return m.Mapping(ctx, gvk)
 	}
 	if mapping, ok := m.crds[gvk]; ok {
-		return mapping, true
+		return mapping, nil
 	}
-	mapping, ok := last.served[gvk]
-	return mapping, ok
+	return last.mapping(gvk)
 }
 
 // Served reports whether the last read of discovery contains a kind. CRDs of the release count only once they are served.

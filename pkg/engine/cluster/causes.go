@@ -64,7 +64,8 @@ func (c *Causes) Stamp(ctx context.Context, m *manifest.Manifest, err error) rol
 // its configuration.
 func (c *Causes) of(ctx context.Context, m *manifest.Manifest, err error) []observe.Scope {
 	gvk, namespace := m.GVK(), m.Object.GetNamespace()
-	mapping, known := c.mapper.Known(ctx, gvk)
+	mapping, unknown := c.mapper.Known(ctx, gvk)
+	known := unknown == nil
 	if known && !mapping.Namespaced {
 		namespace = ""
 	}

@@ -36,16 +36,14 @@ func (o *Observer) Object(id manifest.ID) client.Object { return o.gated.object(
 
 // Look implements rollout.Observer.
 func (o *Observer) Look(ctx context.Context, m *manifest.Manifest, byName bool) observe.Look {
-	mapping, ok := o.mapper.Known(ctx, m.GVK())
-	if !ok && m.Tombstone() {
-		var err error
+	mapping, err := o.mapper.Known(ctx, m.GVK())
+	if err != nil && m.Tombstone() {
 		if mapping, err = o.find(ctx, m.GVK()); kinds.IsNoMatch(err) {
 			return observe.Look{Synced: true} // the kind does not exist, so the object does not exist
 		}
-		ok = err == nil
 	}
-	if !ok {
-		return observe.Look{}
+	if err != nil {
+		return observe.Look{Unserved: kinds.IsNoMatch(err)}
 	}
 	scope, namespace, name := observe.Scope{Resource: mapping.Resource}, "", m.Object.GetName()
 	if mapping.Namespaced {

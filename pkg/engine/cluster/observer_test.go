@@ -38,7 +38,9 @@ func (f discoveryFunc) ServerGroupsAndResourcesWithContext(context.Context) ([]*
 // TestObserverTreatsOnlyUnservedKindsAsGone checks that a kind counts as not served only if the server says so. Until its resource is
 // known, there is no watch.
 func TestObserverTreatsOnlyUnservedKindsAsGone(t *testing.T) {
-	list, err := manifest.Parse("0000_10_x_old.yaml", []byte(`{apiVersion: example.com/v1, kind: Old, metadata: {name: x, annotations: {release.openshift.io/delete: "true"}}}`), manifest.Limits{})
+	list, err := manifest.Parse("0000_10_x_old.yaml", []byte(`{apiVersion: example.com/v1, kind: Old, metadata: {name: x, annotations: {release.openshift.io/delete: "true"}}}
+---
+{apiVersion: example.com/v1, kind: Old, metadata: {name: kept}}`), manifest.Limits{})
 	require.NoError(t, err)
 	for _, tt := range []struct {
 		name string
@@ -58,6 +60,7 @@ func TestObserverTreatsOnlyUnservedKindsAsGone(t *testing.T) {
 			o := newObserver(nil, watcher, mapper)
 			for range 3 {
 				assert.Equal(t, tt.want, o.Look(t.Context(), list[0], false))
+				assert.Equal(t, observe.Look{Unserved: tt.want.Synced}, o.Look(t.Context(), list[1], false))
 			}
 			assert.Empty(t, o.used)
 			assert.Positive(t, asked)

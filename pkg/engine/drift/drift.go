@@ -56,7 +56,8 @@ type Need struct {
 }
 
 const (
-	// WatchPatience is the maximum time to wait for a watch to start. After that the object is applied again, which is harmless.
+	// WatchPatience is the maximum time to wait for a watch to start, or for a resource to be served again. After that the object is applied
+	// again, which is harmless.
 	WatchPatience = 10 * time.Second
 	// specInterval is the minimum time between no-op applies after other writers change the spec outside our fields.
 	specInterval = time.Minute
@@ -82,7 +83,7 @@ const (
 func Assess(o Object, seen Observed, look observe.Look, now time.Time, pacer *Pacer) (Observed, Need) {
 	need := assess(o, &seen, look, now, pacer)
 	if look.Synced {
-		seen.Controller = ""
+		seen.DoubtedSince, seen.Controller = time.Time{}, ""
 		if look.State != nil && !o.Manifest.CreateOnly() && !body.NamesOwner(o.Manifest) {
 			seen.Controller = look.State.Controller
 		}
@@ -92,17 +93,19 @@ func Assess(o Object, seen Observed, look observe.Look, now time.Time, pacer *Pa
 
 func assess(o Object, seen *Observed, look observe.Look, now time.Time, pacer *Pacer) Need {
 	isApplied := o.Applied.Has(o.Content)
+	trusted := isApplied && seen.Trusted
 	switch {
 	case !isApplied && (look.Synced || !o.Manifest.Tombstone()):
 		return Need{Apply: true}
-	case !look.Synced && isApplied && seen.Trusted:
+	case !look.Synced && trusted && !isDoubtful(o, look):
+		seen.DoubtedSince = time.Time{}
 		return Need{}
 	case !look.Synced:
 		if seen.DoubtedSince.IsZero() {
 			seen.DoubtedSince = now
 		}
 		if until := seen.DoubtedSince.Add(WatchPatience); now.Before(until) {
-			return Need{Unknown: true, RecheckAt: until}
+			return Need{Unknown: !trusted, RecheckAt: until}
 		}
 		return Need{Apply: true}
 	case o.Manifest.Tombstone():
@@ -112,6 +115,12 @@ func assess(o Object, seen *Observed, look observe.Look, now time.Time, pacer *P
 		return assessAbsent(o, seen, look)
 	}
 	return assessPresent(o, seen, look.State, now, pacer)
+}
+
+// isDoubtful reports whether a trusted object may have changed because its resource is not served. Then no watch reports drift, or the end
+// of a deletion. A finished deletion stays trusted.
+func isDoubtful(o Object, look observe.Look) bool {
+	return look.Unserved && (!o.Manifest.Tombstone() || o.Applied.Result == report.Deleting)
 }
 
 // assessTombstone requests another deletion if the object exists again.

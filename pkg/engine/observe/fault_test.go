@@ -222,7 +222,7 @@ func TestWatchFollowsItsCRD(t *testing.T) {
 		changes := w.changes.Load()
 		us.delete(t, definitions, "", definition.GetName())
 		w.until(t, scope, "", "a", func(l observe.Look) bool { return l.State == nil })
-		w.until(t, scope, "", "a", func(l observe.Look) bool { return !l.Synced })
+		w.until(t, scope, "", "a", func(l observe.Look) bool { return l.Unserved })
 		w.callsAfter(t, changes)
 		before := len(l.asked(to("widgets")))
 		require.Eventually(t, func() bool { return len(l.asked(to("widgets"))) >= before+3 }, patience, time.Millisecond)

@@ -33,7 +33,9 @@ func (w *Watcher) startHeralds(ctx context.Context, group *sync.WaitGroup) conte
 	for _, resource := range []schema.GroupVersionResource{definitions, apiServices} {
 		sink := &herald{onName: func(name string) {
 			server := Scope{Resource: resource, Name: name}
-			w.wakeStreams(unserved, func(r schema.GroupVersionResource) bool { return slices.Contains(Servers(r), server) })
+			w.wakeStreams(func(s *stream) bool {
+				return s.currentTrouble().awaitsServer() && slices.Contains(Servers(s.resource), server)
+			})
 		}}
 		stream := &stream{
 			resource: resource, client: w.client.Resource(resource),
@@ -55,19 +57,19 @@ func (w *Watcher) awaitsResource() bool {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
 	for _, s := range w.scopes {
-		if s.stream.currentTrouble() == unserved {
+		if s.stream.currentTrouble().awaitsServer() {
 			return true
 		}
 	}
 	return false
 }
 
-// wakeStreams retries the scopes with this trouble whose resource selected accepts.
-func (w *Watcher) wakeStreams(t trouble, selected func(schema.GroupVersionResource) bool) {
+// wakeStreams retries the scopes whose stream selected accepts.
+func (w *Watcher) wakeStreams(selected func(*stream) bool) {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
 	for _, s := range w.scopes {
-		if s.stream.currentTrouble() == t && selected(s.stream.resource) {
+		if selected(s.stream) {
 			s.stream.wake()
 		}
 	}
@@ -78,9 +80,12 @@ func (w *Watcher) troubleChanged(before, after trouble) {
 	switch {
 	case before == unreachable && after == healthy:
 		// The server is back. The first stream that notices wakes the others, because their next attempt may be half a minute away.
-		w.wakeStreams(unreachable, func(schema.GroupVersionResource) bool { return true })
-	case before == unserved || after == unserved:
+		w.wakeStreams(func(s *stream) bool { return s.currentTrouble() == unreachable })
+	case before.awaitsServer() != after.awaitsServer():
 		w.triggerStart()
+	}
+	if after == unserved {
+		w.changed()
 	}
 }
 

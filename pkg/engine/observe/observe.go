@@ -71,6 +71,9 @@ type Look struct {
 	State *State
 	// At is the latest resource version that the scope's watch has delivered, with an object or a bookmark; empty if unknown.
 	At string
+	// Unserved is true if Synced is false because the server does not serve the resource (404), as far as its last response shows. It is false
+	// if the server, or the extension API server of the resource, is down.
+	Unserved bool
 }
 
 // Watcher keeps the watches. It is safe for concurrent use.
@@ -101,9 +104,9 @@ type scope struct {
 // New returns a Watcher. The client's connections must not have a request timeout, because a watch is a long request. owned selects the
 // objects in scopes without a name.
 //
-// The Watcher calls changed when an object appears or disappears, and when a scope becomes synced or unsynced. It also calls changed when
-// UID, Fields, Time, Generation, Deleting, Finalizers, Loosened or Controller of an object change, and when the ResourceVersion of an object without a
-// generation changes. A status write to an object with a generation causes no call. changed is called from any goroutine, without any lock.
+// The Watcher calls changed when an object appears or disappears, and when a scope becomes synced, unsynced or unserved. It also calls
+// changed when UID, Fields, Time, Generation, Deleting, Finalizers, Loosened or Controller of an object change, and when the ResourceVersion
+// of an object without a generation changes. A status write to an object with a generation causes no call. changed is called from any goroutine, without any lock.
 // It must return quickly because the watch waits for it.
 func New(client metadata.Interface, owned labels.Selector, log logr.Logger, changed func()) *Watcher {
 	return &Watcher{
@@ -189,7 +192,10 @@ func (w *Watcher) triggerStart() {
 // Look returns the state of an object in a scope from memory. The first call starts the scope's watch. A scope with a name contains only
 // that object.
 func (w *Watcher) Look(s Scope, namespace, name string) Look {
-	return w.scope(s).states.look(types.NamespacedName{Namespace: namespace, Name: name})
+	found := w.scope(s)
+	look := found.states.look(types.NamespacedName{Namespace: namespace, Name: name})
+	look.Unserved = !look.Synced && found.stream.currentTrouble() == unserved
+	return look
 }
 
 func (w *Watcher) scope(s Scope) *scope {

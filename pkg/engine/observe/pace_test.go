@@ -240,6 +240,34 @@ func TestFailingWatchesBackOff(t *testing.T) {
 	}
 }
 
+// TestOnlyResourcesThatAreNotServedAreUnserved checks that neither a server nor an extension API server that is down makes a resource
+// unserved.
+func TestOnlyResourcesThatAreNotServedAreUnserved(t *testing.T) {
+	a := &answers{}
+	bubble(t, a, logr.Discard(), func(t *testing.T, w watching) {
+		missing := refusing(404, "NotFound")
+		look := func() observe.Look { return w.Look(observe.Scope{Resource: things}, "", "a") }
+		for _, watch := range []func(*http.Request) answer{refusing(503, "ServiceUnavailable"), noServer, refusing(403, "Forbidden")} {
+			a.answer(missing)
+			look()
+			changes := w.changes.Load()
+			time.Sleep(time.Minute)
+			assert.Equal(t, observe.Look{Unserved: true}, look())
+			assert.Equal(t, changes+1, w.changes.Load())
+			a.answer(watch)
+			time.Sleep(time.Minute)
+			assert.Equal(t, observe.Look{}, look())
+		}
+		a.answer(closing(added, initialEnd))
+		time.Sleep(time.Minute)
+		assert.True(t, there(look()))
+		assert.False(t, look().Unserved)
+		a.answer(missing)
+		time.Sleep(time.Minute)
+		assert.Equal(t, observe.Look{Unserved: true}, look())
+	})
+}
+
 // TestBackOffEndsWithSuccess covers watches that work again. Earlier failures no longer count.
 func TestBackOffEndsWithSuccess(t *testing.T) {
 	for name, before := range map[string]func(*http.Request) answer{

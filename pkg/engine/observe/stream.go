@@ -47,11 +47,15 @@ const (
 	healthy trouble = iota
 	// unreachable means that the server does not respond, responds with an internal error, or no longer has the earlier versions.
 	unreachable
-	// unserved means that the resource is not served, or its API server is down.
+	// unserved means that the resource is not served, and down that its API server is down.
 	unserved
+	down
 	// refused means that the server rejects the request, for example because a permission is missing.
 	refused
 )
+
+// awaitsServer reports whether the stream waits for the CRD or the APIService of its resource.
+func (t trouble) awaitsServer() bool { return t == unserved || t == down }
 
 // stream keeps one watch alive. It leaves the protocol to a Reflector: initial state, bookmarks, resuming, expiry. It controls the pace
 // itself, because a Reflector lists immediately when a watch fails, reopens a closed watch immediately, and cannot be woken while it waits.
@@ -343,8 +347,10 @@ func classify(err error) trouble {
 		return unreachable
 	}
 	switch code := status.Status().Code; {
-	case code == 404 || code == 503:
+	case code == 404:
 		return unserved
+	case code == 503:
+		return down
 	case code >= 400 && code < 500 && code != 408 && code != 410 && code != 429:
 		return refused
 	}

@@ -385,6 +385,80 @@ func TestRunReappliesObjectsThatNoWatchConfirms(t *testing.T) {
 	})
 }
 
+func TestRunReappliesObjectsOfAnUnservedResource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster()
+		plan := newPlan(t, release.Reconciling, configMap(t, "10_a_01", "a"), configMap(t, "10_b_01", "b"))
+		_, settled := c.roll(t, plan, rollout.Settled{})
+		c.takeLog()
+		c.unsynced = true
+		progress, settled := c.roll(t, plan, settled)
+		assert.Zero(t, progress.RetryAt, "the extension API server is down")
+
+		for range 2 { // short interruptions do not add up
+			c.unserved = true
+			progress, settled = c.roll(t, plan, settled)
+			assert.Equal(t, 10*time.Second, time.Until(progress.RetryAt))
+			assert.True(t, progress.Complete, "until then, the objects count as applied")
+			time.Sleep(9 * time.Second)
+			c.unserved = false
+			progress, settled = c.roll(t, plan, settled)
+			assert.Zero(t, progress.RetryAt)
+			time.Sleep(time.Hour)
+		}
+
+		c.unserved = true
+		c.onApply = func(context.Context, string) error {
+			return errors.New("the server could not find the requested resource")
+		}
+		_, settled = c.roll(t, plan, settled)
+		time.Sleep(10 * time.Second)
+		for begin := time.Now(); time.Since(begin) < 5*time.Minute; {
+			progress, settled = c.roll(t, plan, settled)
+			require.Len(t, progress.Problems, 2)
+			assert.False(t, progress.Complete)
+			time.Sleep(time.Until(progress.RetryAt))
+		}
+		assert.InDelta(t, 2*17, len(c.takeLog()), 4, "the delays increase")
+
+		c.unserved, c.unsynced, c.onApply = false, false, nil
+		progress, settled = c.roll(t, plan, settled)
+		time.Sleep(time.Until(progress.RetryAt))
+		progress, settled = c.roll(t, plan, settled)
+		assert.ElementsMatch(t, []string{"apply a", "apply b"}, c.takeLog())
+		assert.True(t, progress.Complete)
+		progress, _ = c.roll(t, plan, settled)
+		assert.Empty(t, c.takeLog())
+		assert.Zero(t, progress.RetryAt)
+	})
+}
+
+func TestRunRequestsOnlyUnfinishedDeletionsAgainIfUnserved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster()
+		tombstone := func(name string) *manifest.Manifest {
+			return parse(t, "10_a_01", `{apiVersion: v1, kind: ConfigMap, metadata: {namespace: ns, name: `+name+`, annotations: {release.openshift.io/delete: "true"}}}`)
+		}
+		plan := newPlan(t, release.Reconciling, tombstone("deleted"), tombstone("deleting"))
+		c.states["deleted"], c.states["deleting"] = observe.State{UID: "1"}, observe.State{UID: "2"}
+		c.answers["deleting"] = apply.Change{Action: apply.Deleting, UID: "2", Deleting: true}
+		_, settled := c.roll(t, plan, rollout.Settled{})
+		c.takeLog()
+
+		c.unsynced, c.unserved = true, true
+		_, settled = c.roll(t, plan, settled)
+		time.Sleep(10 * time.Second)
+		delete(c.answers, "deleting")
+		_, settled = c.roll(t, plan, settled)
+		assert.Equal(t, []string{"apply deleting"}, c.takeLog())
+		_, settled = c.roll(t, plan, settled)
+		time.Sleep(time.Hour)
+		progress, _ := c.roll(t, plan, settled)
+		assert.Empty(t, c.takeLog())
+		assert.Zero(t, progress.RetryAt)
+	})
+}
+
 //threat:killed-operator-leaves
 func TestRestoreContinuesWithoutWrites(t *testing.T) {
 	c := newCluster()

@@ -66,9 +66,9 @@ type cluster struct {
 	objects map[string]client.Object
 	dropped map[string][]string
 	// states contains the objects as metadata watches report them. If unsynced is set, the watches report nothing. If silent is set, they
-	// do not report applies.
-	states           map[string]observe.State
-	unsynced, silent bool
+	// do not report applies. If unserved is set, the server also responds that it does not serve the resource.
+	states                     map[string]observe.State
+	unsynced, silent, unserved bool
 	// unlabeled contains the objects that have lost our label.
 	unlabeled map[string]bool
 	// version is the latest resource version.
@@ -141,7 +141,7 @@ func (c *cluster) Look(_ context.Context, m *manifest.Manifest, _ bool) observe.
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.unsynced {
-		return observe.Look{}
+		return observe.Look{Unserved: c.unserved}
 	}
 	look := observe.Look{Synced: true, At: fmt.Sprint(c.version)}
 	if c.silent {
