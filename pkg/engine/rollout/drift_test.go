@@ -395,13 +395,13 @@ func TestRunReappliesObjectsOfAnUnservedResource(t *testing.T) {
 		progress, settled := c.roll(t, plan, settled)
 		assert.Zero(t, progress.RetryAt, "the extension API server is down")
 
-		for range 2 { // short interruptions do not add up
-			c.unserved = true
+		for _, synced := range []bool{false, true, false} { // short interruptions do not add up
+			c.unsynced, c.unserved = true, true
 			progress, settled = c.roll(t, plan, settled)
 			assert.Equal(t, 10*time.Second, time.Until(progress.RetryAt))
 			assert.True(t, progress.Complete, "until then, the objects count as applied")
 			time.Sleep(9 * time.Second)
-			c.unserved = false
+			c.unsynced, c.unserved = !synced, false
 			progress, settled = c.roll(t, plan, settled)
 			assert.Zero(t, progress.RetryAt)
 			time.Sleep(time.Hour)
