@@ -23,7 +23,6 @@ import (
 func TestUnservedCustomResourceIsReported(t *testing.T) {
 	t.Parallel()
 	l := &testPlatform{platform: newPlatform(t), book: t, tiny: newTiny(t)}
-	l.create(rolloutDefinition)
 	definition := filepath.Join(t.TempDir(), "definition.yaml")
 	require.NoError(t, os.WriteFile(definition, []byte(strings.TrimSuffix(graduating, "---\napiVersion: example.com/")), 0o600))
 	l.create(definition)
