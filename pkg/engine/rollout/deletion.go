@@ -2,8 +2,10 @@ package rollout
 
 import (
 	"context"
+	"strings"
 	"time"
 
+	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/engine/drift"
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
@@ -51,5 +53,9 @@ func (p *pass) remainingContent(ctx context.Context, m *manifest.Manifest, state
 	if err != nil || object == nil {
 		return "" // the caller then reports the deletion without details
 	}
-	return contentConditions(object.Object)
+	messages := api.RemainingContent(object.Object)
+	for i := range messages {
+		messages[i] = printable.Excerpt(messages[i], maxContentText)
+	}
+	return strings.Join(messages, "; ")
 }

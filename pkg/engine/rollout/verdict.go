@@ -3,11 +3,7 @@ package rollout
 import (
 	"fmt"
 	"slices"
-	"strings"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
-	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/engine/drift"
 	"github.com/cluster-version/cvo/pkg/engine/gate"
@@ -66,24 +62,6 @@ func remedy(id manifest.ID, finalizers []string, remaining string) string {
 
 // maxContentText is the maximum length in bytes of one namespace condition in a message.
 const maxContentText = 500
-
-// contentConditions returns the messages of a namespace's conditions that describe its remaining content. The namespace controller lists
-// finalizers and kinds in them.
-func contentConditions(namespace map[string]any) string {
-	conditions, _, _ := unstructured.NestedSlice(namespace, "status", "conditions")
-	var messages []string
-	for _, c := range conditions {
-		condition, _ := c.(map[string]any)
-		status, _, _ := unstructured.NestedString(condition, "status")
-		message, _, _ := unstructured.NestedString(condition, "message")
-		if message = strings.TrimSpace(message); status != "True" || message == "" {
-			continue
-		}
-		messages = append(messages, printable.Excerpt(message, maxContentText))
-	}
-	slices.Sort(messages)
-	return strings.Join(messages, "; ")
-}
 
 // definitionCleanup is the finalizer of a CRD whose objects the API server deletes first.
 const definitionCleanup = "customresourcecleanup.apiextensions.k8s.io"

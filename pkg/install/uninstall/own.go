@@ -81,6 +81,7 @@ func (u *remover) operator(ctx context.Context) error {
 	if err := add(corev1.SchemeGroupVersion.WithKind("Namespace"), "", u.removal.Namespace); err != nil {
 		return err
 	}
+	u.pending = slices.Clone(last)
 	for _, object := range last {
 		if err := u.startRemoval(ctx, object, metav1.DeletePropagationBackground); err != nil {
 			return err

@@ -70,6 +70,7 @@ func (u *remover) platform(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	u.pending = slices.Concat(steps...)
 	for _, step := range steps {
 		for _, object := range step {
 			if err := u.startRemoval(ctx, object, metav1.DeletePropagationBackground); err != nil {

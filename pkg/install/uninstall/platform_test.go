@@ -2,6 +2,8 @@ package uninstall_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -99,7 +101,11 @@ func TestUninstallDeletesThePlatform(t *testing.T) {
 			cancel()
 		}
 	})
-	require.ErrorContains(t, err, "these objects still exist: ConfigMap default/held (finalizers example.com/hold)", said)
+	require.ErrorContains(t, err, "these objects still exist: ConfigMap default/held (finalizers example.com/hold): repair the controllers of these finalizers and ", said)
+	unfinished, ok := errors.AsType[*uninstall.UnfinishedError](err)
+	require.True(t, ok)
+	assert.Equal(t, "the operator's Deployment is scaled down, an operator outside the cluster may resume, the ClusterVersion and a part of the platform are deleted; "+
+		"not deleted yet: ConfigMap default/held, Namespace of-the-platform", unfinished.Left)
 	require.True(t, installed.Exists(t, c, held))
 	held.Finalizers = nil
 	require.NoError(t, c.Update(t.Context(), held))
@@ -137,6 +143,38 @@ func TestUninstallDeletesThePlatform(t *testing.T) {
 		APIVersion: "v1", Kind: "Namespace", Name: "with-claims", Outcome: target.Kept, Message: "it contains volume claims; --delete-data deletes them",
 	})
 	assert.False(t, slices.ContainsFunc(interrupted, func(r target.Result) bool { return r.Name == lost.Name }), "it is deleted with its namespace")
+}
+
+// TestInterruptedUninstallNamesTheContentOfNamespaces plays the namespace controller, with more namespaces than an error names.
+func TestInterruptedUninstallNamesTheContentOfNamespaces(t *testing.T) {
+	t.Parallel()
+	cfg, c, cv := installed.Cluster(t)
+	collectGarbage(t, c)
+	const held = "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances"
+	for i := range 12 {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("shop-%02d", i), Finalizers: []string{"example.com/slow"}}}
+		require.NoError(t, c.Create(t.Context(), ofPlatform(cv, namespace)))
+		namespace.Status.Conditions = []corev1.NamespaceCondition{
+			{Type: corev1.NamespaceFinalizersRemaining, Status: corev1.ConditionTrue, Message: held},
+			{Type: corev1.NamespaceDeletionDiscoveryFailure, Status: corev1.ConditionFalse, Message: "All resources successfully discovered"},
+		}
+		require.NoError(t, c.Status().Update(t.Context(), namespace))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*installed.StepTimeout)
+	defer cancel()
+
+	_, err := uninstall.Run(ctx, clock.RealClock{}, cfg, uninstall.Removal{Platform: true}, func(target.Result) {}, func(text string) {
+		if strings.HasPrefix(text, "waiting for the deletion of Namespace shop-00") {
+			cancel()
+		}
+	})
+
+	require.ErrorContains(t, err, "these objects still exist: Namespace shop-00 (finalizers example.com/slow; "+held+"), Namespace shop-01 (")
+	require.ErrorContains(t, err, "Namespace shop-04 (finalizers example.com/slow; "+held+") and 7 more: repair ")
+	unfinished, ok := errors.AsType[*uninstall.UnfinishedError](err)
+	require.True(t, ok)
+	assert.Contains(t, unfinished.Left, "; not deleted yet: Namespace shop-00, Namespace shop-01, ")
+	assert.Contains(t, unfinished.Left, ", Namespace shop-09 and 2 more")
 }
 
 func TestUninstallDeletesDataOnRequest(t *testing.T) {

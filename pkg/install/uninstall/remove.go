@@ -3,6 +3,7 @@ package uninstall
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -77,31 +78,39 @@ func guarded(object *metav1.PartialObjectMetadata) bool {
 		object.Kind == target.CRDKind && (object.Name == target.NeededCRDs()[0] || object.Name == api.ReleaseStatusDefinition)
 }
 
-// awaitDeletion waits until the objects no longer exist, and logs the finalizers that keep them.
+// awaitDeletion waits until the objects no longer exist, and logs the reasons why they still exist.
 func (u *remover) awaitDeletion(ctx context.Context, objects []*metav1.PartialObjectMetadata) error {
 	logged := ""
 	var remaining []string
+	hasFinalizers := false
 	err := wait.PollUntilContextCancel(ctx, 250*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		if u.removal.DryRun {
 			return true, nil
 		}
-		remaining = nil
+		remaining, hasFinalizers = nil, false
 		for _, object := range objects {
 			if err := u.lease.Renew(ctx); err != nil {
 				return false, err
 			}
-			live := &metav1.PartialObjectMetadata{}
-			live.SetGroupVersionKind(object.GroupVersionKind())
+			var live client.Object = &metav1.PartialObjectMetadata{}
+			if object.GroupVersionKind().GroupKind() == namespaceKind {
+				live = &unstructured.Unstructured{} // its status describes its content
+			}
+			live.GetObjectKind().SetGroupVersionKind(object.GroupVersionKind())
 			err := u.Get(ctx, client.ObjectKeyFromObject(object), live)
 			switch {
-			case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
+			case apierrors.IsNotFound(err), meta.IsNoMatchError(err), err == nil && object.UID != "" && live.GetUID() != object.UID:
+				u.pending = slices.DeleteFunc(u.pending, func(p *metav1.PartialObjectMetadata) bool { return p == object })
 				continue
 			case err != nil:
 				return false, err
-			case object.UID != "" && live.UID != object.UID:
-				continue
 			}
-			remaining = append(remaining, strings.TrimSuffix(fmt.Sprintf("%s (finalizers %s)", describe(object), api.FinalizersText(live.Finalizers)), " (finalizers )"))
+			text := describe(object)
+			if reasons := strings.Join(reasonsToExist(live), "; "); reasons != "" {
+				text += " (" + reasons + ")"
+				hasFinalizers = hasFinalizers || strings.Contains(reasons, "finalizers")
+			}
+			remaining = append(remaining, text)
 		}
 		if text := printable.List(remaining, printable.Few); text != logged && text != "" {
 			u.log("waiting for the deletion of " + text)
@@ -111,7 +120,11 @@ func (u *remover) awaitDeletion(ctx context.Context, objects []*metav1.PartialOb
 	})
 	if err != nil {
 		if len(remaining) > 0 {
-			return fmt.Errorf("%w: these objects still exist: %s: repair the controllers of their finalizers and run the command again, because 'cvo uninstall' never removes finalizers by force", err, printable.List(remaining, printable.Few))
+			remedy := "run the command again"
+			if hasFinalizers {
+				remedy = "repair the controllers of these finalizers and run the command again, because 'cvo uninstall' never removes finalizers by force"
+			}
+			return fmt.Errorf("%w: these objects still exist: %s: %s", err, printable.List(remaining, printable.Few), remedy)
 		}
 		return err
 	}
@@ -126,6 +139,33 @@ func (u *remover) awaitDeletion(ctx context.Context, objects []*metav1.PartialOb
 	}
 	return nil
 }
+
+// reasonsToExist returns the finalizers of an object, and the remaining content of a namespace with its finalizers.
+func reasonsToExist(live client.Object) []string {
+	var reasons []string
+	if finalizers := live.GetFinalizers(); len(finalizers) > 0 {
+		reasons = append(reasons, "finalizers "+api.FinalizersText(finalizers))
+	}
+	if namespace, ok := live.(*unstructured.Unstructured); ok {
+		reasons = append(reasons, api.RemainingContent(namespace.Object)...)
+	}
+	return reasons
+}
+
+// pendingText lists the pending objects for the state that an interruption leaves; empty for none.
+func (u *remover) pendingText() string {
+	if len(u.pending) == 0 {
+		return ""
+	}
+	names := make([]string, len(u.pending))
+	for i, object := range u.pending {
+		names[i] = describe(object)
+	}
+	return "; not deleted yet: " + printable.List(names, mostPending)
+}
+
+// mostPending is the maximum number of pending objects that a message names.
+const mostPending = 10
 
 func (u *remover) record(result target.Result) {
 	u.results = append(u.results, result)

@@ -65,10 +65,10 @@ func Run(ctx context.Context, clk clock.Clock, cfg *rest.Config, removal Removal
 		// left describes the cluster after an interruption of this step.
 		left string
 	}{
-		{"stopping the operator", u.stop, "the operator is stopped, everything else is unchanged"},
-		{"removing the platform's owner references to the ClusterVersion", u.disown, "the operator is stopped, the platform is unchanged"},
-		{"deleting the ClusterVersion", u.clusterVersion, "the operator is stopped, the ClusterVersion is deleted or being deleted, the platform is unchanged"},
-		{"deleting the platform", u.platform, "the operator is stopped, the ClusterVersion and a part of the platform are deleted"},
+		{"stopping the operator", u.stop, "the operator's Deployment may be scaled down, everything else is unchanged"},
+		{"removing the platform's owner references to the ClusterVersion", u.disown, scaledDown + "everything else is unchanged except for owner references of the platform"},
+		{"deleting the ClusterVersion", u.clusterVersion, scaledDown + "the ClusterVersion is deleted or being deleted, the platform is unchanged except for its owner references"},
+		{"deleting the platform", u.platform, scaledDown + "the ClusterVersion and a part of the platform are deleted"},
 		{"deleting the operator", u.operator, "the ClusterVersion and a part of the operator are deleted"},
 	} {
 		if err := step.run(ctx); err != nil {
@@ -79,11 +79,14 @@ func Run(ctx context.Context, clk clock.Clock, cfg *rest.Config, removal Removal
 			if err := u.lease.Release(ctx); err != nil {
 				u.log(err.Error())
 			}
-			return u.results, &UnfinishedError{Left: step.left, Err: err}
+			return u.results, &UnfinishedError{Left: step.left + u.pendingText(), Err: err}
 		}
 	}
 	return u.results, u.rollout
 }
+
+// scaledDown describes the operators after the first step. The release of the Lease allows one outside the cluster to lead again.
+const scaledDown = "the operator's Deployment is scaled down, an operator outside the cluster may resume, "
 
 // UnfinishedError reports an unfinished uninstall and the state that it leaves behind.
 type UnfinishedError struct {
@@ -120,6 +123,8 @@ type remover struct {
 	done      func(target.Result)
 	log       func(string)
 	results   []target.Result
+	// pending are the objects of the current step that still have to be deleted, in order.
+	pending []*metav1.PartialObjectMetadata
 
 	// version is nil if the ClusterVersion no longer exists.
 	version *configv1.ClusterVersion
