@@ -29,6 +29,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/install/target"
 	"github.com/cluster-version/cvo/test/env"
+	"github.com/cluster-version/cvo/test/installed"
 )
 
 func TestUninstallRejectsWrongArguments(t *testing.T) {
@@ -126,6 +127,7 @@ func (b *bare) testConfirmation(t *testing.T) {
 	assert.Equal(t, command.ExitUpdating, command.ExitCode(err), errs)
 	assert.Contains(t, errs, "error: not done within 1s: ")
 
+	require.NoError(t, b.client.Create(t.Context(), installed.Lease("", 1)))
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	said := &interrupting{at: "waiting for the deletion of ClusterVersion", interrupt: interrupt}
@@ -141,6 +143,19 @@ func (b *bare) testConfirmation(t *testing.T) {
 	_, errs, err = runCvo(t, "upgrade", "--kubeconfig", b.env.Kubeconfig)
 	require.NoError(t, err)
 	assert.Contains(t, errs, "'cvo uninstall --namespace ops' finishes it", "a variable of this shell may be missing in the next one")
+
+	t.Setenv("CVO_NAMESPACE", "")
+	const unfinished = "the version operator is not running: Lease openshift-cluster-version/version was released by 'cvo uninstall', which did not finish "
+	out, _, err := runCvo(t, "status", "--kubeconfig", b.env.Kubeconfig)
+	assert.Contains(t, out, "ClusterVersion version is being deleted")
+	require.ErrorContains(t, err, unfinished)
+	cv := &configv1.ClusterVersion{}
+	require.NoError(t, b.client.Get(t.Context(), client.ObjectKey{Name: "version"}, cv))
+	cv.Finalizers = nil
+	require.NoError(t, b.client.Update(t.Context(), cv))
+	_, _, err = runCvo(t, "status", "--kubeconfig", b.env.Kubeconfig)
+	require.ErrorContains(t, err, "this cluster has no ClusterVersion: "+unfinished)
+	require.ErrorContains(t, err, "ago: run 'cvo uninstall' with the flags of the first run to finish the uninstall, or 'cvo install' to restore deleted objects")
 }
 
 // interrupting is the stderr of a command that is interrupted once it has printed a text.

@@ -53,7 +53,16 @@ type Connection struct {
 }
 
 // notRunningError means that no operator leads.
-type notRunningError struct{ text string }
+type notRunningError struct {
+	text           string
+	afterUninstall bool
+}
+
+// IsAfterUninstall reports whether an error means that no operator leads because an uninstall did not finish. Its text names the remedy.
+func IsAfterUninstall(err error) bool {
+	vacant, ok := errors.AsType[*notRunningError](err)
+	return ok && vacant.afterUninstall
+}
 
 func (e *notRunningError) Error() string { return e.text }
 
@@ -186,11 +195,15 @@ func notRunning(last leader.Record) error {
 	vacancy := last.Vacancy()
 	switch {
 	case last.IsUninstall():
-		return &notRunningError{"the version operator is not running: " + vacancy}
+		return &notRunningError{text: "the version operator is not running: " + vacancy}
 	case vacancy != "":
-		return &notRunningError{fmt.Sprintf("the version operator is not running: %s %s ago", vacancy, last.Silent.Round(time.Second))}
+		text := fmt.Sprintf("the version operator is not running: %s %s ago", vacancy, last.Silent.Round(time.Second))
+		if last.AfterUninstall {
+			text += ": run " + insight.UninstallRemedy(last)
+		}
+		return &notRunningError{text, last.AfterUninstall}
 	}
-	return &notRunningError{fmt.Sprintf("the version operator is not running: none has ever run here (no Lease %s/%s); install it with 'cvo install', or use another --namespace",
+	return &notRunningError{text: fmt.Sprintf("the version operator is not running: none has ever run here (no Lease %s/%s); install it with 'cvo install', or use another --namespace",
 		last.Namespace, last.LeaseName)}
 }
 

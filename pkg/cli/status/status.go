@@ -213,6 +213,8 @@ func (o *options) printClusterVersion(ctx context.Context, streams command.Strea
 	switch _, missing := errors.AsType[*cluster.NoVersionError](err); {
 	case missing && errors.Is(why, leader.ErrNoRollout):
 		return fmt.Errorf("%w; an operator runs, but applies no release and repairs no object", err)
+	case missing && leader.IsAfterUninstall(why):
+		return fmt.Errorf("this cluster has no ClusterVersion: %w", why)
 	case missing:
 		return err
 	}

@@ -14,7 +14,7 @@ const (
 	PodLabel = "k8s-app"
 	// Manager is the field manager of the administrator's choices. They survive updates, because the operator applies
 	// releases under its own name.
-	Manager = "cvo-install"
+	Manager = api.InstallManager
 	// CRDKind is the kind of a CRD.
 	CRDKind = "CustomResourceDefinition"
 )

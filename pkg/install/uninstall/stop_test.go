@@ -19,6 +19,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/install/target"
 	"github.com/cluster-version/cvo/pkg/install/uninstall"
+	"github.com/cluster-version/cvo/pkg/kube/leader"
 	"github.com/cluster-version/cvo/test/installed"
 )
 
@@ -69,6 +70,9 @@ func TestUninstallContinuesAfterTheAcknowledgement(t *testing.T) {
 		require.True(t, installed.Exists(t, c, lease))
 		assert.Empty(t, *lease.Spec.HolderIdentity, "an operator can start at once")
 		assert.NotContains(t, lease.Annotations, api.FencedFromAnnotation)
+		last, err := leader.Find(t.Context(), cfg, lease.Namespace, lease.Name)
+		require.NoError(t, err)
+		assert.True(t, last.AfterUninstall)
 	}
 	interrupted()
 	require.NoError(t, <-said)

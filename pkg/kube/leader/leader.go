@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -32,6 +33,8 @@ type Record struct {
 	ReadAt time.Time
 	// Gone is true if the Lease has no holder. Either it was released, and Host is empty, or it was not renewed in time.
 	Gone bool
+	// AfterUninstall is true if the Lease has no holder and an uninstall was the last one, so that it did not finish.
+	AfterUninstall bool
 }
 
 // IsUninstall reports whether an uninstall holds the Lease, so that no replica leads.
@@ -45,6 +48,8 @@ func (r Record) Vacancy() string {
 		return lease + " is held by 'cvo uninstall'"
 	case !r.Gone || r.RenewedAt.IsZero():
 		return ""
+	case r.Host == "" && r.AfterUninstall:
+		return lease + " was released by 'cvo uninstall', which did not finish"
 	case r.Host == "":
 		return lease + " was released"
 	}
@@ -130,20 +135,29 @@ func recordOf(lease *coordinationv1.Lease, now time.Time) Record {
 		l.Silent = max(0, now.Sub(l.RenewedAt))
 	}
 	if spec.HolderIdentity == nil || *spec.HolderIdentity == "" {
+		l.AfterUninstall = slices.ContainsFunc(lease.ManagedFields, func(e metav1.ManagedFieldsEntry) bool {
+			return e.Manager == api.InstallManager && sets(e, "holderIdentity")
+		})
 		return l
 	}
 	l.Identity = ParseIdentity(*spec.HolderIdentity)
 	if spec.LeaseDurationSeconds != nil {
 		l.Gone = l.Silent > time.Duration(*spec.LeaseDurationSeconds)*time.Second
 	}
+	l.AfterUninstall = l.Gone && l.Host == api.UninstallHolder
 	return l
+}
+
+// sets reports whether a writer has set a field of a Lease.
+func sets(entry metav1.ManagedFieldsEntry, field string) bool {
+	return entry.FieldsV1 != nil && bytes.Contains(entry.FieldsV1.GetRawBytes(), []byte(`"f:`+field+`"`))
 }
 
 // renewedAt returns the time when the API server stored the last renewal, or the holder's own time if that is not recorded.
 func renewedAt(lease *coordinationv1.Lease) time.Time {
 	var last time.Time
 	for _, entry := range lease.ManagedFields {
-		if entry.Time != nil && entry.FieldsV1 != nil && entry.Time.After(last) && bytes.Contains(entry.FieldsV1.GetRawBytes(), []byte(`"f:renewTime"`)) {
+		if entry.Time != nil && entry.Time.After(last) && sets(entry, "renewTime") {
 			last = entry.Time.Time
 		}
 	}

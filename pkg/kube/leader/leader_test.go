@@ -116,6 +116,29 @@ func TestLeaderIsReadFromTheLease(t *testing.T) {
 			nil, at,
 			Record{Identity: Identity{Host: api.UninstallHolder}, RenewedAt: at},
 		},
+		{
+			"it recognizes a released uninstall",
+			coordinationv1.LeaseSpec{HolderIdentity: &noHolder, RenewTime: &renewed, LeaseDurationSeconds: &seconds},
+			[]metav1.ManagedFieldsEntry{{Manager: api.InstallManager, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:holderIdentity":{}}}`)}},
+			at,
+			Record{RenewedAt: at, Gone: true, AfterUninstall: true},
+		},
+		{
+			"it recognizes an operator that led after an uninstall",
+			coordinationv1.LeaseSpec{HolderIdentity: &noHolder, RenewTime: &renewed, LeaseDurationSeconds: &seconds},
+			[]metav1.ManagedFieldsEntry{
+				{Manager: api.InstallManager, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:acquireTime":{}}}`)},
+				{Manager: "cvo", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:holderIdentity":{}}}`)},
+			},
+			at,
+			Record{RenewedAt: at, Gone: true},
+		},
+		{
+			"it recognizes a killed uninstall",
+			coordinationv1.LeaseSpec{HolderIdentity: new(api.UninstallHolder), RenewTime: &renewed, LeaseDurationSeconds: &seconds},
+			nil, at.Add(31 * time.Second),
+			Record{Identity: Identity{Host: api.UninstallHolder}, RenewedAt: at, Silent: 31 * time.Second, Gone: true, AfterUninstall: true},
+		},
 		{"it accepts an empty Lease", coordinationv1.LeaseSpec{}, nil, at, Record{Gone: true}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -123,7 +146,7 @@ func TestLeaderIsReadFromTheLease(t *testing.T) {
 			c.want.ReadAt = c.now
 			got := recordOf(lease, c.now)
 			assert.Equal(t, c.want, got)
-			assert.Equal(t, got.Host == api.UninstallHolder, got.IsUninstall())
+			assert.Equal(t, got.Host == api.UninstallHolder && !got.Gone, got.IsUninstall())
 		})
 	}
 	found, err := Find(t.Context(), controlPlane.For(t).Config("test"), "default", "never-held")

@@ -467,6 +467,14 @@ func TestVacantLeaseIsAnInsight(t *testing.T) {
 	}
 }
 
+func TestUnfinishedUninstallIsAnInsight(t *testing.T) {
+	in := updating(past("1.2.0", "c", 20*time.Minute, 0), past("1.1.0", "b", 10*time.Hour, time.Hour))
+	in.Leader = leader.Record{Namespace: "ns", LeaseName: "version", RenewedAt: ago(time.Minute).Time, Silent: time.Minute, Gone: true, AfterUninstall: true}
+	got := text(t, in, insight.Details{Health: true})
+	assert.Contains(t, got, "No version operator leads: Lease ns/version was released by 'cvo uninstall', which did not finish\n")
+	assert.Contains(t, got, "Run 'cvo uninstall --namespace ns' with the flags of the first run to finish the uninstall, or 'cvo install' to restore deleted objects.")
+}
+
 func TestDeletionOfTheClusterVersionIsAnInsight(t *testing.T) {
 	in := updating(past("1.2.0", "c", 20*time.Minute, 0), past("1.1.0", "b", 10*time.Hour, time.Hour))
 	deleted := ago(time.Minute)

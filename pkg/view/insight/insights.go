@@ -215,6 +215,8 @@ func VacancyInsights(last leader.Record) []Insight {
 	case last.IsUninstall():
 		insight.Since = time.Time{} // 'cvo uninstall' renews the Lease
 		insight.Description = "An uninstall is running. Until an operator runs again, the cluster does not change and the ClusterVersion is stale."
+	case last.AfterUninstall:
+		insight.Description = since + "Run " + UninstallRemedy(last) + "."
 	case released && last.Silent <= handover:
 		insight.Level, insight.Impact = Info, ImpactSpeed
 		insight.Description = since + "The next one usually leads within a minute."
@@ -223,6 +225,11 @@ func VacancyInsights(last leader.Record) []Insight {
 			"'kubectl -n %s describe deployment %s', or restart 'cvo start'.", last.Namespace, api.OperatorDeployment)
 	}
 	return []Insight{insight}
+}
+
+// UninstallRemedy returns the commands after an uninstall that did not finish.
+func UninstallRemedy(last leader.Record) string {
+	return fmt.Sprintf("'cvo uninstall%s' with the flags of the first run to finish the uninstall, or 'cvo install' to restore deleted objects", api.PlaceFlags(last.Namespace, last.LeaseName))
 }
 
 // DeletionInsights reports that the ClusterVersion is being deleted, for example by an interrupted uninstall. It names the command that
