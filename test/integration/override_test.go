@@ -53,6 +53,9 @@ func TestUnmatchedOverrideIsReported(t *testing.T) {
 	require.Eventually(t, func() bool { return slices.Contains(l.story(), api.EventDriftRepaired) }, time.Minute, 50*time.Millisecond)
 	assertEmittedOnce()
 	l.awaitReport("\nUnmatched overrides: " + text + "\n")
+	out, err := l.run("status", "--server", "https://"+freeAddress(t))
+	require.Error(t, err, "no operator listens there")
+	assert.Contains(t, out, "\nUnmatched overrides: "+text+"\n\nShowing the ClusterVersion only: ")
 
 	override.Group = ""
 	l.edit(func(spec *configv1.ClusterVersionSpec) { spec.Overrides = []configv1.ComponentOverride{override} })

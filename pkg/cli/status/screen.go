@@ -147,9 +147,7 @@ func (o *options) poll(ctx context.Context, source *leader.Connection) response 
 	snapshot, err := source.Rollout(ctx)
 	n := response{snapshot: snapshot, err: err, at: source.Clock.Now()}
 	if err != nil {
-		if cv, err := o.readVersion(ctx, source.Config); err == nil { // otherwise, the operator's error is more useful
-			n.versionLines = tree.OfClusterVersion(cv, n.at)
-		}
+		n.versionLines, _ = o.versionLines(ctx, source) // the operator's error is more useful
 	}
 	return n
 }

@@ -12,9 +12,9 @@ import (
 	"strings"
 	"time"
 
-	configv1 "github.com/openshift/api/config/v1"
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/rest"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
 	"github.com/cluster-version/cvo/internal/backoff"
@@ -25,6 +25,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/cli/leader"
 	"github.com/cluster-version/cvo/pkg/cli/printing"
+	"github.com/cluster-version/cvo/pkg/clusterversion/archive"
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/engine/report"
 	"github.com/cluster-version/cvo/pkg/view/tree"
@@ -100,9 +101,9 @@ func (o *options) validate() error {
 	case !slices.Contains(printing.Formats(), o.output):
 		return &command.UsageError{Err: fmt.Errorf("unknown output %q: use one of %s", o.output, strings.Join(printing.Formats(), ", "))}
 	case o.signatures && (o.orphans || o.watch || o.all || o.component != "" || o.server != "" || o.serverCA != ""):
-		return &command.UsageError{Err: errors.New("--signatures reads the cluster, not the operator's report: combine it only with --output and --name")}
+		return &command.UsageError{Err: errors.New("--signatures reads the cluster and needs no operator: omit --orphans, --watch, --all, --component, --server and --server-ca")}
 	case o.orphans && (o.watch || o.all || o.component != "" || o.server != "" || o.serverCA != ""):
-		return &command.UsageError{Err: errors.New("--orphans reads the cluster, not the operator's report: combine it only with --output, --namespace and --name")}
+		return &command.UsageError{Err: errors.New("--orphans reads the cluster and needs no operator: omit --watch, --all, --component, --server and --server-ca")}
 	case o.server != "" && !strings.HasPrefix(o.server, "https://"):
 		return &command.UsageError{Err: fmt.Errorf("--server %q: use a URL such as %s", o.server, leader.LocalServer)}
 	}
@@ -209,7 +210,7 @@ func (o *options) write(out io.Writer, snapshot *report.Snapshot) error {
 
 // printClusterVersion prints the ClusterVersion if the operator cannot be reached or has no rollout to report yet.
 func (o *options) printClusterVersion(ctx context.Context, streams command.Streams, source *leader.Connection, why error) error {
-	cv, err := o.readVersion(ctx, source.Config)
+	lines, err := o.versionLines(ctx, source)
 	switch _, missing := errors.AsType[*cluster.NoVersionError](err); {
 	case missing && errors.Is(why, leader.ErrNoRollout):
 		return fmt.Errorf("%w; an operator runs, but applies no release and repairs no object", err)
@@ -224,7 +225,7 @@ func (o *options) printClusterVersion(ctx context.Context, streams command.Strea
 			if errors.Is(why, leader.ErrNoRollout) {
 				because = why.Error()
 			}
-			err = tree.WriteLines(streams.Out, append(tree.OfClusterVersion(cv, source.Clock.Now()), "", "Showing the ClusterVersion only: "+because+"."))
+			err = tree.WriteLines(streams.Out, append(lines, "", "Showing the ClusterVersion only: "+because+"."))
 		}
 		if err != nil {
 			return errors.Join(why, err)
@@ -236,13 +237,23 @@ func (o *options) printClusterVersion(ctx context.Context, streams command.Strea
 	return &command.PartialError{Err: why}
 }
 
-// readVersion reads the ClusterVersion.
-func (o *options) readVersion(ctx context.Context, cfg *rest.Config) (*configv1.ClusterVersion, error) {
-	reader, err := cluster.OperatorReader(cfg)
+// versionLines returns lines with the ClusterVersion, and the unmatched overrides if the ReleaseStatus can be read.
+func (o *options) versionLines(ctx context.Context, source *leader.Connection) ([]string, error) {
+	reader, err := cluster.OperatorReader(source.Config)
 	if err != nil {
 		return nil, err
 	}
-	return o.ReadClusterVersion(ctx, reader)
+	cv, err := o.ReadClusterVersion(ctx, reader)
+	if err != nil {
+		return nil, err
+	}
+	lines := tree.OfClusterVersion(cv, source.Clock.Now())
+	if status, err := archive.ReadReleaseStatus(ctx, reader, o.Name); err == nil && status != nil {
+		if c := meta.FindStatusCondition(status.Status.Conditions, api.ConditionOverridesMatch); c != nil && c.Status == metav1.ConditionFalse {
+			lines = append(lines, "Unmatched overrides: "+terminal.OneLine(c.Message))
+		}
+	}
+	return lines, nil
 }
 
 // watchLines prints a line for each change, or a snapshot for each change with -o json or yaml.
