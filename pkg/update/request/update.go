@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/blang/semver/v4"
@@ -116,9 +117,9 @@ func (o *Update) current(cv *configv1.ClusterVersion, r *Request) (target *confi
 	desired, asked := cv.Status.Desired, cv.Spec.DesiredUpdate
 	switch {
 	case o.Version != "" && o.Version == desired.Version:
-		r.Message = "info: Cluster is already at version " + o.Version
+		r.Message = "info: Cluster is " + o.relation(cv) + " version " + o.Version
 	case o.Image != "" && o.Image == desired.Image:
-		r.Message = "info: Cluster is already at " + o.Image
+		r.Message = "info: Cluster is " + o.relation(cv) + " " + o.Image
 	default:
 		return nil, false
 	}
@@ -131,6 +132,20 @@ func (o *Update) current(cv *configv1.ClusterVersion, r *Request) (target *confi
 	}
 	r.To = endOfRelease(desired)
 	return nil, true
+}
+
+// relation relates the cluster to its current release: it is at the release, or on the way to it. Without --preflight, oc's text applies to
+// both.
+func (o *Update) relation(cv *configv1.ClusterVersion) string {
+	completed := func(h configv1.UpdateHistory) bool { return h.State == configv1.CompletedUpdate }
+	switch history := cv.Status.History; {
+	case !o.Preflight:
+	case !slices.ContainsFunc(history, completed):
+		return "still installing"
+	case !completed(history[0]):
+		return "already updating to"
+	}
+	return "already at"
 }
 
 // choose returns the requested release among those that the cluster knows. It returns nil without an error if there is no newer release.

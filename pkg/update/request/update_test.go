@@ -17,6 +17,9 @@ func TestUpdateExplainsAMissingTarget(t *testing.T) {
 		clusterversions.Set(cv, configv1.RetrievedUpdates, configv1.ConditionFalse, "RemoteFailed", "no\nroute")
 	}
 	none := func(*configv1.ClusterVersion) {}
+	installing := func(cv *configv1.ClusterVersion) {
+		cv.Status.History = []configv1.UpdateHistory{{State: configv1.PartialUpdate, Version: "4.14.1", Image: cv.Status.Desired.Image}}
+	}
 	only := func(update configv1.ConditionalUpdate) func(*configv1.ClusterVersion) {
 		return func(cv *configv1.ClusterVersion) { cv.Status.ConditionalUpdates = []configv1.ConditionalUpdate{update} }
 	}
@@ -62,6 +65,16 @@ func TestUpdateExplainsAMissingTarget(t *testing.T) {
 			Update{Latest: true, AllowNotRecommended: true},
 			"no recommended or conditional updates, specify --to-image to continue with an update or wait for new updates to be available.", "",
 		},
+		{"it reports that a preflight of the current release is not needed", none, Update{Version: "4.14.1", Preflight: true}, "", "info: Cluster is already at version 4.14.1"},
+		{
+			"it reports that a preflight comes after the start of the update", func(cv *configv1.ClusterVersion) { cv.Status.History[0].State = configv1.PartialUpdate },
+			Update{Version: "4.14.1", Preflight: true}, "", "info: Cluster is already updating to version 4.14.1",
+		},
+		{
+			"it reports that a preflight comes after the start of the install", installing,
+			Update{Image: clusterversions.Resting().Status.Desired.Image, Preflight: true}, "", "info: Cluster is still installing " + clusterversions.Resting().Status.Desired.Image,
+		},
+		{"it keeps oc's text without a preflight", installing, Update{Version: "4.14.1"}, "", "info: Cluster is already at version 4.14.1"},
 		{"it reports that the cluster is at the latest version", none, Update{Latest: true}, "", "info: Cluster is already at the latest available version 4.14.1"},
 		{
 			"it reports that the cluster is at the latest recommended version", only(clusterversions.Conditional("4.14.4", "4", metav1.ConditionFalse, "R", "m")),
