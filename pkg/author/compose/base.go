@@ -34,8 +34,10 @@ func (in *Inputs) setBase(ctx context.Context) error {
 	case at >= 0 && !o.Offline && !slices.Contains(in.own, o.BaseComponent):
 		in.Options.Include = append(in.Options.Include, o.BaseComponent)
 		return in.buildOn(ctx, in.Options.Images[at].From.Name)
+	case at >= 0 && o.Offline && o.RequireBaseComponent:
+		return contradiction("--to-image-base-tag: --offline prevents reading image %q: omit --offline, or specify a base with --to-image-base", o.BaseComponent)
 	case o.RequireBaseComponent:
-		return contradiction("--to-image-base-tag: there is no image %q to build on, or --offline prevents reading it: specify it as %s=PULLSPEC, or specify a base with --to-image-base",
+		return contradiction("--to-image-base-tag: there is no image %q to build on: specify it as %s=PULLSPEC, or specify a base with --to-image-base",
 			o.BaseComponent, o.BaseComponent)
 	}
 	in.base = ""

@@ -67,6 +67,9 @@ func TestGatherRejectsContradictions(t *testing.T) {
 			o.Folders = append(o.Folders, writeFolder(t, "ntp", "mirror.example/shared"))
 		}, `image "shared" has two addresses: select one with shared=PULLSPEC`},
 		{"a required base without an image", func(o *compose.Options) { o.RequireBaseComponent, o.NoOperator = true, false }, "there is no image \"cluster-version-operator\" to build on"},
+		{"a required base that --offline prevents reading", func(o *compose.Options) {
+			o.RequireBaseComponent, o.NoOperator, o.BaseComponent, o.Offline = true, false, "shared", true
+		}, "--offline prevents reading image \"shared\": omit --offline, "},
 		{"platforms without an operator", func(o *compose.Options) { o.AllPlatforms = true }, "there is no base image"},
 		{"platforms of one program", func(o *compose.Options) { o.AllPlatforms, o.NoOperator = true, false }, "add architectures of the operator with --arch"},
 	} {

@@ -108,7 +108,7 @@ The component images come from one list: another release (--from-release), an im
 lines of --mapping-file add or replace images. The command resolves tags to digests. It reads every image from its registry,
 except the images that a folder lists. The labels of an image give its source, and an image with the label
 io.openshift.release.operator=true contains manifests in its folder /manifests. --offline uses the given pullspecs and reads
-no image.
+no component image. It still reads the release of --from-release and the base image, and --mirror copies the images.
 
 --from-dir names a folder with one subdirectory for each component. Its manifests replace the manifests in the component's
 image. A component's file image-references is an ImageStream. Its tags map the name of an image to the text that the image's
