@@ -194,6 +194,16 @@ func TestReleaseInfoRejectsATamperedComponent(t *testing.T) {
 	require.ErrorContains(t, err, "may have been tampered with")
 	assert.Equal(t, command.ExitRefused, command.ExitCode(err))
 	assert.Empty(t, out)
+
+	l.files["release-manifests/image-references"].Data = []byte(`{"kind":"ImageStream","apiVersion":"image.openshift.io/v1","metadata":{"name":"1.2.3"},"spec":{"tags":[
+		{"name":"console","from":{"kind":"DockerImage","name":"` + l.registry.Host() + `/platform/console@sha256:` + strings.Repeat("c", 64) + `"}},
+		{"name":"dns","from":{"kind":"DockerImage","name":"` + l.dns + `"}}]}}`)
+	img, err := fixture.PushRelease(t.Context(), l.registry, l.files, "platform/release:1.2.4")
+	require.NoError(t, err)
+	_, _, err = runCvo(t, "release", "info", img.Pullspec, "--verify")
+	assert.Equal(t, command.ExitRefused, command.ExitCode(err))
+	require.ErrorContains(t, err, "may have been tampered with: image dns: ")
+	require.ErrorContains(t, err, "\n1 other image could not be checked: image console: ")
 }
 
 func TestReleaseInspectionRejectsWrongArguments(t *testing.T) {

@@ -236,10 +236,35 @@ func (o *infoOptions) readImages(ctx context.Context, streams command.Streams, i
 	err := read(ctx, images, func(component string) {
 		p.Report(progress.Event{Item: component, Ended: true, Silent: true})
 	})
-	if errors.Is(err, failure.ErrIntegrity) {
-		return &command.RefusedError{Err: fmt.Errorf("the release image failed content verification and may have been tampered with: %w", err)}
+	if !errors.Is(err, failure.ErrIntegrity) {
+		return err
 	}
-	return err
+	var tampered, unchecked []error
+	for _, part := range parts(err) {
+		if errors.Is(part, failure.ErrIntegrity) {
+			tampered = append(tampered, part)
+		} else {
+			unchecked = append(unchecked, part)
+		}
+	}
+	err = fmt.Errorf("the release image failed content verification and may have been tampered with: %w", errors.Join(tampered...))
+	if len(unchecked) > 0 {
+		err = fmt.Errorf("%w\n%s could not be checked: %w", err, printable.Count(len(unchecked), "other image"), errors.Join(unchecked...))
+	}
+	return &command.RefusedError{Err: err}
+}
+
+// parts returns the errors that errors.Join joined, one for each image.
+func parts(err error) []error {
+	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // only the outermost error
+	if !ok {
+		return []error{err}
+	}
+	var all []error
+	for _, part := range joined.Unwrap() {
+		all = append(all, parts(part)...)
+	}
+	return all
 }
 
 // writer returns the function that prints the output of a mode.
