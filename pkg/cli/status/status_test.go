@@ -78,3 +78,11 @@ func TestStatusRejectsAnUnknownComponent(t *testing.T) {
 	require.ErrorContains(t, err, "dns, ")
 	require.ErrorContains(t, (&options{component: "dsn"}).checkComponent(snapshots.Outline()), "no component")
 }
+
+func TestStatusNamesTheFlagsToOmit(t *testing.T) {
+	for _, o := range []options{{orphans: true}, {signatures: true}} {
+		o.output, o.server = printing.FormatText, leader.LocalServer
+		require.ErrorContains(t, o.validate(), "reads the cluster and needs no operator: omit --")
+		require.ErrorContains(t, o.validate(), ", --server and --server-ca")
+	}
+}
