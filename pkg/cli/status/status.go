@@ -120,7 +120,11 @@ func (o *options) run(ctx context.Context, streams command.Streams) error {
 	}
 	if o.orphans {
 		chosen := orphanOptions{namespace: o.namespace, owner: o.Name, output: o.output}
-		cv, err := o.readVersion(ctx, cfg)
+		reader, err := cluster.OperatorReader(cfg)
+		if err != nil {
+			return err
+		}
+		cv, err := o.ReadClusterVersion(ctx, reader)
 		if _, missing := errors.AsType[*cluster.NoVersionError](err); missing {
 			return err
 		}
