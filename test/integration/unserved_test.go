@@ -19,7 +19,7 @@ import (
 )
 
 // TestUnservedCustomResourceIsReported lets an administrator, who installed the CRD of a custom resource of the release, stop serving its
-// version. The operator must report the object, and repair it once the version is served again.
+// version. The operator and its successor must report the object, and repair it once the version is served again.
 func TestUnservedCustomResourceIsReported(t *testing.T) {
 	t.Parallel()
 	l := &testPlatform{platform: newPlatform(t), book: t, tiny: newTiny(t)}
@@ -45,7 +45,13 @@ spec: {port: 80}
 	cv := l.await("the object to be reported", time.Minute, says(api.Failing, "True|"))
 	t.Logf("reported after %s: %s", time.Since(begin), condition(cv, api.Failing))
 	assert.Contains(t, condition(cv, api.Failing), `Widget.example.com lab/w`)
-	require.NoError(t, l.client.Patch(t.Context(), l.widget(), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"port":81}}`))))
+	edit := func(port string) {
+		t.Helper()
+		require.NoError(t, l.client.Patch(t.Context(), l.widget(), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"port":`+port+`}}`))))
+	}
+	edit("81")
+	l.handOver()
+	l.await("another operator to report it", time.Minute, says(api.Failing, "True|"+api.ReasonResourceTypeMissing+"|"))
 
 	serve("true")
 	begin = time.Now()
@@ -53,6 +59,11 @@ spec: {port: 80}
 		return at("4.2.0")(cv) && says(api.Failing, "False|")(cv)
 	})
 	t.Logf("applied after %s", time.Since(begin))
-	port, _, _ := unstructured.NestedInt64(l.widget().Object, "spec", "port")
-	assert.EqualValues(t, 80, port)
+	isOurs := func() bool {
+		port, _, _ := unstructured.NestedInt64(l.widget().Object, "spec", "port")
+		return port == 80
+	}
+	assert.True(t, isOurs())
+	edit("82")
+	require.Eventually(t, isOurs, time.Minute, 50*time.Millisecond, "the operator watches the object again")
 }

@@ -67,6 +67,7 @@ func (p *pass) apply(
 
 		scaledToZero: before.scaledToZero,
 	}
+	p.look(ctx, n.Manifest, &s.entry) // starts the watch if the kind was unknown before, or the object lacks our label
 	s.recheckAt = s.entry.applied.RetryDroppedAt(object.DefinedAt)
 	p.changes.Add(1)
 	if s.entry.applied.Result == report.Deleting && !n.Manifest.Tombstone() {

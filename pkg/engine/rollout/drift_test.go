@@ -433,6 +433,23 @@ func TestRunReappliesObjectsOfAnUnservedResource(t *testing.T) {
 	})
 }
 
+// TestRunStartsTheWatchOfAnAppliedObject covers an object whose kind was unknown before the apply. Without the watch, no event would cause
+// another pass.
+func TestRunStartsTheWatchOfAnAppliedObject(t *testing.T) {
+	c := newCluster()
+	c.unsynced = true
+	observer := &looking{cluster: c, count: map[string]int{}}
+	executor := c.executor()
+	executor.Observer = observer
+	c.onApply = func(context.Context, string) error {
+		assert.Equal(t, 1, observer.count["a"])
+		return nil
+	}
+	_, _, err := executor.Run(t.Context(), newPlan(t, release.Reconciling, configMap(t, "10_a_01", "a")), rollout.Settled{})
+	require.NoError(t, err)
+	assert.Equal(t, 2, observer.count["a"])
+}
+
 func TestRunRequestsOnlyUnfinishedDeletionsAgainIfUnserved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster()
