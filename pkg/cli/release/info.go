@@ -256,7 +256,7 @@ func (o *infoOptions) readImages(ctx context.Context, streams command.Streams, i
 
 // parts returns the errors that errors.Join joined, one for each image.
 func parts(err error) []error {
-	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // only the outermost error
+	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
 		return []error{err}
 	}

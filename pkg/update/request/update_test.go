@@ -68,11 +68,13 @@ func TestUpdateExplainsAMissingTarget(t *testing.T) {
 		{"it reports that a preflight of the current release is not needed", none, Update{Version: "4.14.1", Preflight: true}, "", "info: Cluster is already at version 4.14.1"},
 		{
 			"it reports that a preflight comes after the start of the update", func(cv *configv1.ClusterVersion) { cv.Status.History[0].State = configv1.PartialUpdate },
-			Update{Version: "4.14.1", Preflight: true}, "", "info: Cluster is already updating to version 4.14.1",
+			Update{Version: "4.14.1", Preflight: true},
+			"", "info: Cluster is already updating to version 4.14.1",
 		},
 		{
 			"it reports that a preflight comes after the start of the install", installing,
-			Update{Image: clusterversions.Resting().Status.Desired.Image, Preflight: true}, "", "info: Cluster is still installing " + clusterversions.Resting().Status.Desired.Image,
+			Update{Image: clusterversions.Resting().Status.Desired.Image, Preflight: true},
+			"", "info: Cluster is still installing " + clusterversions.Resting().Status.Desired.Image,
 		},
 		{"it keeps oc's text without a preflight", installing, Update{Version: "4.14.1"}, "", "info: Cluster is already at version 4.14.1"},
 		{"it reports that the cluster is at the latest version", none, Update{Latest: true}, "", "info: Cluster is already at the latest available version 4.14.1"},
