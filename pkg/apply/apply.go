@@ -74,8 +74,8 @@ type Change struct {
 	// Deleting reports whether the object has a deletion timestamp. The server removes it once its finalizers are done, even if it was just
 	// applied. The caller must then apply it again, unless it belongs to a tombstone.
 	Deleting bool
-	// Temporary is true if Prune has skipped the object because another object is its controller, or because objects of its kind exist.
-	// That may end without an event.
+	// Temporary is true if Prune has skipped the object because another object is its controller, because objects of its kind exist, or
+	// because its version is not served. That may end without an event.
 	Temporary bool
 	// Dropped lists the parts of the manifest that were omitted: fields that the server's schema does not have, and list entries that a
 	// later entry with the same key replaces.

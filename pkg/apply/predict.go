@@ -92,24 +92,25 @@ func (s *submission) predictTakeBack(ctx context.Context, f Prediction) (Predict
 	if err != nil {
 		return f, err
 	}
-	f.Message = texts(f.Message, "takes back its fields, whose owners the server has discarded"+note)
-	for _, lost := range []func(fieldpath.Path) bool{lost, ownership.WithChildren(lost)} {
-		entries, more, _ := ownership.TakeBack(s.m.GVK(), f.Object.GetManagedFields(), lost)
+	message := texts(f.Message, "takes back its fields, whose owners the server has discarded"+note)
+	for _, removes := range []func(fieldpath.Path) bool{lost, ownership.WithChildren(lost)} {
+		entries, more, _ := ownership.TakeBack(s.m.GVK(), f.Object.GetManagedFields(), removes)
 		if !more {
-			break
+			f.Message = message
+			return f, nil
 		}
 		live := f.Object.DeepCopy()
 		live.SetManagedFields(entries)
 		object, err := s.applier.client.DryUpdate(ctx, s.target, overlay.Lay(s.m.GVK(), s.body, live).Object())
 		if err == nil {
-			f.Object = object
+			f.Object, f.Message = object, message
 			return f, nil
 		}
 		if !apierrors.IsInvalid(err) {
 			return f, err
 		}
 	}
-	return f, nil
+	return f, nil // takeBack would keep the fields too
 }
 
 // predict is send as a dry run.

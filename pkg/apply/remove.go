@@ -2,6 +2,7 @@ package apply
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -101,6 +102,9 @@ func (a *Applier) prunable(ctx context.Context, gvk schema.GroupVersionKind, nam
 		return t, nil, skipped("the operator never prunes objects of kind %s, because their content would also be deleted: use a tombstone to delete it", gvk.Kind), nil
 	}
 	mapping, err := a.mapper.Mapping(ctx, gvk)
+	if other, ok := errors.AsType[*kinds.OtherVersionError](err); ok {
+		mapping, err = other.Served, nil // metadata is the same in all versions
+	}
 	if kinds.IsNoMatch(err) {
 		return t, nil, Change{Action: Deleted, Message: "its kind is not served"}, nil
 	}
@@ -116,6 +120,8 @@ func (a *Applier) prunable(ctx context.Context, gvk schema.GroupVersionKind, nam
 	}
 	meta, err := a.client.Get(ctx, t)
 	switch {
+	case apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
+		return t, nil, kept(mapping.Resource.GroupResource().String() + " are no longer served in version " + mapping.Resource.Version), nil
 	case apierrors.IsNotFound(err):
 		return t, nil, Change{Action: Deleted}, nil
 	case err != nil:
@@ -171,7 +177,7 @@ func (a *Applier) instances(ctx context.Context, t request.Target) (reason strin
 	case err != nil:
 		return "", fmt.Errorf("looking for %s: %w", resource.GroupResource(), err)
 	case found:
-		return fmt.Sprintf("it is deleted only once no %s exist", resource.GroupResource()), nil
+		return fmt.Sprintf("kept until no %s exist, then deleted", resource.GroupResource()), nil
 	}
 	return "", nil
 }

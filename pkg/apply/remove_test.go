@@ -231,7 +231,7 @@ func TestPruneKeepsACRDWithObjects(t *testing.T) {
 	got, err := a.Prune(t.Context(), crd.GVK(), "", "prunes.union.example.com", uid)
 	require.NoError(t, err)
 	assert.Equal(t, apply.Skipped, got.Action)
-	assert.Equal(t, "it is deleted only once no prunes.union.example.com exist", got.Message)
+	assert.Equal(t, "kept until no prunes.union.example.com exist, then deleted", got.Message)
 	requests := record.drain()
 	assert.Len(t, requests, 3)
 	assert.Equal(t, "/apis/union.example.com/v1/prunes", requests[2].path)
@@ -244,6 +244,28 @@ func TestPruneKeepsACRDWithObjects(t *testing.T) {
 		return assert.NoError(t, err) && (got.Action == apply.Deleted || got.Action == apply.Deleting)
 	}, eventually, tick)
 	requireGone(t, crd)
+}
+
+// TestPruneDeletesAnObjectInAnotherVersion covers a CRD that stops serving the version in which the object was applied. The object still
+// exists.
+func TestPruneDeletesAnObjectInAnotherVersion(t *testing.T) {
+	text := "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: moved.union.example.com}\n" +
+		strings.Replace(conversionCRD("moved", ""), "versions: [{name: v1, served: true, storage: true,",
+			"versions: [{name: v1beta1, served: true, storage: false, schema: {openAPIV3Schema: {type: object}}}, {name: v1, served: true, storage: true,", 1)
+	serveCRD(t, parse(t, text))
+	a, _ := connect(t, owner)
+	obj := parse(t, "apiVersion: union.example.com/v1beta1\nkind: Kmoved\nmetadata: {namespace: default, name: a}")
+	uid := must(t, a, obj).UID
+	must(t, a, parse(t, strings.Replace(text, "v1beta1, served: true", "v1beta1, served: false", 1)))
+	require.Eventually(t, func() bool {
+		got, err := a.PredictPrune(t.Context(), obj.GVK(), "default", "a", uid)
+		return assert.NoError(t, err) && got.Temporary && got.Message == "moved.union.example.com are no longer served in version v1beta1"
+	}, eventually, tick, "the mapping is from before the change")
+	a, _ = connect(t, owner)
+	got, err := a.Prune(t.Context(), obj.GVK(), "default", "a", uid)
+	require.NoError(t, err)
+	assert.Equal(t, apply.Deleted, got.Action)
+	assert.Equal(t, uid, got.UID)
 }
 
 func TestPruneKeepsACRDWithoutServedVersions(t *testing.T) {

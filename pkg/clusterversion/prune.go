@@ -21,16 +21,24 @@ type Pruner interface {
 	Prune(ctx context.Context, gvk schema.GroupVersionKind, namespace, name string, uid types.UID) (apply.Change, error)
 }
 
-// pruneInterval is the time between two attempts to delete an orphan.
+// pruneInterval is the time between two attempts to delete an orphan, and the longest time between two checks of a started deletion.
 const pruneInterval = 10 * time.Minute
 
 // pruning is an attempt to delete an orphan.
 type pruning struct {
 	at time.Time
-	// started is true once the server has started the deletion.
-	started bool
+	// started is the time when the server started the deletion; zero before.
+	started time.Time
 	// again is true if the next attempt may succeed without an event that reports a change.
 	again bool
+}
+
+// interval returns the time until the next attempt. The checks of a started deletion become rarer, because finalizers may delay it for long.
+func (p pruning) interval() time.Duration {
+	if p.started.IsZero() {
+		return pruneInterval
+	}
+	return min(max(p.at.Sub(p.started), time.Second), pruneInterval)
 }
 
 // prune deletes objects that the release does not contain, if the release or an administrator requests it. It waits until the release is
@@ -40,9 +48,10 @@ func (w *rolling) prune(ctx context.Context) time.Duration {
 	if !requestsPruning(w.r) || w.mode != release.Reconciling {
 		return 0
 	}
-	wish := inventory.PruningOf(w.r.original)
+	policy := inventory.PruningOf(w.r.original)
 	due := slices.DeleteFunc(w.ledger.Orphans(), func(o inventory.Record) bool {
-		return w.clock.Since(w.prunings[o.ID].at) < pruneInterval || wish.Stays(o.ID) != ""
+		last := w.prunings[o.ID]
+		return w.clock.Since(last.at) < last.interval() || policy.Stays(o.ID) != ""
 	})
 	if len(due) == 0 {
 		return w.pruneAgain()
@@ -52,7 +61,7 @@ func (w *rolling) prune(ctx context.Context) time.Duration {
 			w.log.Info("cannot get the permission to delete orphans", "error", err.Error()) // the failed deletions report it again
 		}
 	}
-	for _, protected := range []bool{false, true} { // a CRD can be deleted once the objects of its kind are gone
+	for _, protected := range []bool{false, true} { // CRDs come last, because the objects of their kinds keep them
 		for _, orphan := range due {
 			if ctx.Err() != nil {
 				return 0
@@ -70,7 +79,7 @@ func (w *rolling) prune(ctx context.Context) time.Duration {
 func (w *rolling) pruneAgain() (next time.Duration) {
 	for _, o := range w.ledger.Orphans() {
 		last := w.prunings[o.ID]
-		left := max(pruneInterval-w.clock.Since(last.at), time.Millisecond)
+		left := max(last.interval()-w.clock.Since(last.at), time.Millisecond)
 		if last.again && (next == 0 || left < next) {
 			next = left
 		}
@@ -96,12 +105,17 @@ func (w *rolling) pruneOne(ctx context.Context, orphan inventory.Record) {
 	case err != nil, change.Action == apply.Deleted:
 		w.ledger.Forget(id)
 		w.runner.Wake(background.SlotInventory)
-		if change.UID != "" || started { // otherwise another client or a tombstone has deleted it
+		if change.UID != "" || !started.IsZero() { // otherwise another client or a tombstone has deleted it
 			w.emitter.Emit(w.r.original, orphanPruned(orphan))
 		}
 	default:
-		attempt.started = change.Action == apply.Deleting
-		attempt.again = attempt.started || change.Temporary
+		if change.Action == apply.Deleting {
+			attempt.started = started
+			if started.IsZero() {
+				attempt.started = attempt.at
+			}
+		}
+		attempt.again = !attempt.started.IsZero() || change.Temporary
 		w.log.Info("orphan is not deleted yet", "object", id.String(), "state", change.Action, "reason", change.Message)
 	}
 	w.prunings[id] = attempt

@@ -47,7 +47,7 @@ func TestPruneIsRetriedByTime(t *testing.T) {
 		again  time.Duration
 	}{
 		{"retries a failed deletion", pruned{"left": {err: errors.New("no")}}, pruneInterval},
-		{"checks an object that is being deleted again", pruned{"left": {action: apply.Deleting}}, pruneInterval},
+		{"soon checks an object that is being deleted again", pruned{"left": {action: apply.Deleting}}, time.Second},
 		{"retries an object that another object controls", pruned{"left": {action: apply.Skipped, temporary: true}}, pruneInterval},
 		{"does not retry an object that is kept on purpose", pruned{"left": {action: apply.Skipped}}, 0},
 		{"does not retry a deleted object", pruned{"left": {action: apply.Deleted}}, 0},
@@ -57,8 +57,8 @@ func TestPruneIsRetriedByTime(t *testing.T) {
 			w := pruningRollout(t, clk, record.NewFakeRecorder(10))
 			w.engine.Pruner = tt.answer
 			assert.Equal(t, tt.again, w.prune(t.Context()))
-			clk.SetTime(now.Add(time.Minute))
-			assert.Equal(t, max(tt.again-time.Minute, 0), w.prune(t.Context()), "other passes do not change the time")
+			clk.SetTime(now.Add(500 * time.Millisecond))
+			assert.Equal(t, max(tt.again-500*time.Millisecond, 0), w.prune(t.Context()), "other passes do not change the time")
 			clk.SetTime(now.Add(pruneInterval))
 			w.engine.Pruner = pruned{"left": {action: apply.Deleted}}
 			if tt.again > 0 {
@@ -67,6 +67,21 @@ func TestPruneIsRetriedByTime(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestChecksOfADeletionBecomeRarer covers an object whose finalizers stay.
+func TestChecksOfADeletionBecomeRarer(t *testing.T) {
+	clk := clocktesting.NewFakePassiveClock(now)
+	w := pruningRollout(t, clk, record.NewFakeRecorder(10))
+	w.engine.Pruner = pruned{"left": {action: apply.Deleting}}
+	var waits []time.Duration
+	for range 14 {
+		wait := w.prune(t.Context())
+		waits = append(waits, wait)
+		clk.SetTime(clk.Now().Add(wait))
+	}
+	assert.Equal(t, []time.Duration{time.Second, time.Second, 2 * time.Second, 4 * time.Second}, waits[:4])
+	assert.Equal(t, pruneInterval, waits[13])
 }
 
 func TestPruneReportsItsOwnDeletions(t *testing.T) {

@@ -22,7 +22,7 @@ func TestUnmatchedOverrideIsReported(t *testing.T) {
 	l := newTagged(t)
 	require.NoError(t, corev1.AddToScheme(l.client.Scheme()))
 	override := configv1.ComponentOverride{Group: "/v1", Kind: "ConfigMap", Namespace: "tiny-a", Name: "settings", Unmanaged: true}
-	const text = `These entries of spec.overrides match no object of the release and have no effect: ` +
+	const text = `These entries of spec.overrides match no object of this or an earlier release and have no effect: ` +
 		`group "/v1", kind "ConfigMap", namespace "tiny-a", name "settings" (did you mean group ""?)`
 	l.edit(func(spec *configv1.ClusterVersionSpec) { spec.Overrides = []configv1.ComponentOverride{override} })
 	reported := func() string {

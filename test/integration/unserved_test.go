@@ -42,7 +42,7 @@ spec: {port: 80}
 
 	serve("false")
 	begin := time.Now()
-	cv := l.await("the object to be reported", time.Minute, says(api.Failing, "True|"))
+	cv := l.await("the object to be reported", time.Minute, says(api.Failing, "True|"+api.ReasonResourceNotFound+"|"))
 	t.Logf("reported after %s: %s", time.Since(begin), condition(cv, api.Failing))
 	assert.Contains(t, condition(cv, api.Failing), `Widget.example.com lab/w`)
 	edit := func(port string) {

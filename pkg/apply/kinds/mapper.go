@@ -29,6 +29,20 @@ var (
 	ErrUnavailable = errors.New("the API is not available for kind")
 )
 
+// OtherVersionError is an ErrNoMatch for a kind that the server serves in another version only.
+type OtherVersionError struct {
+	// Served is the mapping of the kind in that version.
+	Served Mapping
+	Kind   string
+}
+
+func (e *OtherVersionError) Error() string {
+	return fmt.Sprintf("%v %q in this version, only in %s", ErrNoMatch, e.Kind, e.Served.Resource.Version)
+}
+
+// Unwrap returns ErrNoMatch.
+func (e *OtherVersionError) Unwrap() error { return ErrNoMatch }
+
 // Mapping is the resource of a kind.
 type Mapping struct {
 	Resource   schema.GroupVersionResource
@@ -107,7 +121,8 @@ func (m *Mapper) addCRD(kind schema.GroupKind, crd *unstructured.Unstructured) {
 	}
 }
 
-// Mapping returns the mapping of a kind. The error is ErrNoMatch if the kind is not served, ErrUnavailable if the server cannot know that,
+// Mapping returns the mapping of a kind. The error is ErrNoMatch if the kind is not served, an
+// *OtherVersionError if only another version is, ErrUnavailable if the server cannot know that,
 // and another error if the server does not respond. Concurrent callers with missing kinds share one read, which continues for the others if
 // ctx ends.
 func (m *Mapper) Mapping(ctx context.Context, gvk schema.GroupVersionKind) (Mapping, error) {
@@ -187,6 +202,11 @@ func (s snapshot) mapping(gvk schema.GroupVersionKind) (Mapping, error) {
 	}
 	if err := s.failed[gvk.GroupVersion()]; err != nil {
 		return Mapping{}, fmt.Errorf("%w %q in %s: %w", ErrUnavailable, gvk.Kind, gvk.GroupVersion(), err)
+	}
+	for other, mapping := range s.served {
+		if other.GroupKind() == gvk.GroupKind() {
+			return Mapping{}, &OtherVersionError{Served: mapping, Kind: gvk.Kind}
+		}
 	}
 	return Mapping{}, fmt.Errorf("%w %q in %s", ErrNoMatch, gvk.Kind, gvk.GroupVersion())
 }

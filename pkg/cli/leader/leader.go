@@ -54,11 +54,13 @@ type Connection struct {
 
 // notRunningError means that no operator leads.
 type notRunningError struct {
-	text           string
+	text string
+	// afterUninstall is true if an uninstall holds the Lease, or was the last to hold it.
 	afterUninstall bool
 }
 
-// IsAfterUninstall reports whether an error means that no operator leads because an uninstall did not finish. Its text names the remedy.
+// IsAfterUninstall reports whether an error means that no operator leads because of an uninstall, which runs or did not
+// finish. Its text says so.
 func IsAfterUninstall(err error) bool {
 	vacant, ok := errors.AsType[*notRunningError](err)
 	return ok && vacant.afterUninstall
@@ -195,7 +197,7 @@ func notRunning(last leader.Record) error {
 	vacancy := last.Vacancy()
 	switch {
 	case last.IsUninstall():
-		return &notRunningError{text: "the version operator is not running: " + vacancy}
+		return &notRunningError{text: "the version operator is not running: " + vacancy, afterUninstall: true}
 	case vacancy != "":
 		text := fmt.Sprintf("the version operator is not running: %s %s ago", vacancy, last.Silent.Round(time.Second))
 		if last.AfterUninstall {

@@ -23,7 +23,7 @@ type orphanOptions struct {
 	namespace string // namespace of the operator; default api.OperatorNamespace
 	owner     string // name of the ClusterVersion; default api.ClusterVersionName
 	output    string // text (default), json or yaml
-	will      inventory.Pruning
+	pruning   inventory.Pruning
 }
 
 // printOrphans prints the objects of earlier releases that the current release no longer contains. Warnings about
@@ -39,7 +39,7 @@ func printOrphans(ctx context.Context, streams command.Streams, config *rest.Con
 	default:
 		return &command.UsageError{Err: fmt.Errorf("unknown output %q: use text, json or yaml", o.output)}
 	}
-	list, err := orphans.Find(ctx, config, cmp.Or(o.namespace, api.OperatorNamespace), cmp.Or(o.owner, api.ClusterVersionName), o.will)
+	list, err := orphans.Find(ctx, config, cmp.Or(o.namespace, api.OperatorNamespace), cmp.Or(o.owner, api.ClusterVersionName), o.pruning)
 	if err != nil {
 		return err
 	}

@@ -33,9 +33,9 @@ import (
 // orphanCluster is a cluster with releases that one test creates.
 type orphanCluster struct {
 	*testing.T
-	config *rest.Config
-	inv    inventory.Inventory
-	will   inventory.Pruning
+	config  *rest.Config
+	inv     inventory.Inventory
+	pruning inventory.Pruning
 }
 
 // applied applies a manifest as the owner's operator does.
@@ -71,7 +71,7 @@ func (o *orphanCluster) configMap(name string) manifest.ID {
 func (o *orphanCluster) print(config *rest.Config, output string) (stdout, stderr string) {
 	o.Helper()
 	var out, errs bytes.Buffer
-	require.NoError(o, printOrphans(o.Context(), command.Streams{Out: &out, Err: &errs}, config, orphanOptions{output: output, will: o.will}))
+	require.NoError(o, printOrphans(o.Context(), command.Streams{Out: &out, Err: &errs}, config, orphanOptions{output: output, pruning: o.pruning}))
 	return out.String(), errs.String()
 }
 
@@ -153,11 +153,12 @@ Widget.example.com  -          w           1.1.0    1.2.0       gone
 
 	t.Run("names the override that keeps an orphan", func(t *testing.T) {
 		cv := &configv1.ClusterVersion{}
-		cv.Spec.Overrides = []configv1.ComponentOverride{{Kind: "ConfigMap", Namespace: "app", Name: "there", Unmanaged: true}}
+		cv.Spec.Overrides = []configv1.ComponentOverride{{Kind: "ConfigMap", Namespace: "app", Name: "there", Unmanaged: true}, {Kind: "Namespace", Name: "old", Unmanaged: true}}
 		overridden := *o
-		overridden.will = inventory.PruningOf(cv)
+		overridden.pruning = inventory.PruningOf(cv)
 		out, _ := overridden.print(o.config, "text")
 		assert.Contains(t, out, "\nConfigMap           app        there       1.0.0    1.1.0       spec.overrides marks it as unmanaged\n")
+		assert.Contains(t, out, "\nNamespace           -          old         1.0.0    1.1.0       spec.overrides marks it as unmanaged\n", "it would stay even without protection")
 	})
 
 	t.Run("rejects other outputs", func(t *testing.T) {

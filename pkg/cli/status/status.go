@@ -129,9 +129,9 @@ func (o *options) run(ctx context.Context, streams command.Streams) error {
 			return err
 		}
 		if err != nil {
-			streams.Warnf("no note names an override: %v", err)
+			streams.Warnf("cannot read spec.overrides, so no note names the orphans that an override keeps: %v", err)
 		} else {
-			chosen.will = inventory.PruningOf(cv)
+			chosen.pruning = inventory.PruningOf(cv)
 		}
 		return printOrphans(ctx, streams, cfg, chosen)
 	}
@@ -252,7 +252,7 @@ func (o *options) versionLines(ctx context.Context, source *leader.Connection) (
 		return nil, err
 	}
 	lines := tree.OfClusterVersion(cv, source.Clock.Now())
-	if status, err := archive.ReadReleaseStatus(ctx, reader, o.Name); err == nil && status != nil {
+	if status, err := archive.ReadReleaseStatus(ctx, reader, o.Name); err == nil && status != nil { // older operators have none
 		if c := meta.FindStatusCondition(status.Status.Conditions, api.ConditionOverridesMatch); c != nil && c.Status == metav1.ConditionFalse {
 			lines = append(lines, "Unmatched overrides: "+terminal.OneLine(c.Message))
 		}

@@ -35,7 +35,7 @@ func restored(conditions []metav1.Condition) comparison {
 }
 
 // compare compares the overrides with the payload and the inventory if the overrides or the payload have changed. An override also keeps
-// orphans, which only the inventory has. Without a payload or an inventory, the last comparison stays.
+// orphans, which only the inventory has and which it keeps while the override exists. Without a payload or an inventory, the last comparison stays.
 func (r *Record) compare(ctx context.Context, content Content) {
 	known := r.known().compared
 	if known.payload == content.Payload && slices.Equal(known.overrides, content.Overrides) || content.Payload == nil && len(content.Overrides) > 0 {
@@ -45,7 +45,7 @@ func (r *Record) compare(ctx context.Context, content Content) {
 	if c.payload != nil && len(c.overrides) > 0 {
 		objects, err := content.Recorded(ctx)
 		if err != nil {
-			return
+			return // the rollout needs the inventory too, and reports the error
 		}
 		for _, m := range c.payload.Manifests {
 			objects = append(objects, m.ID())
@@ -54,7 +54,7 @@ func (r *Record) compare(ctx context.Context, content Content) {
 			objects = append(objects, e.Manifest.ID())
 		}
 		if unmatched := override.Unmatched(objects, c.overrides); len(unmatched) > 0 {
-			c.unmatched = printable.Excerpt("These entries of spec.overrides match no object of the release and have no effect: "+
+			c.unmatched = printable.Excerpt("These entries of spec.overrides match no object of this or an earlier release and have no effect: "+
 				strings.Join(unmatched, "; "), maxConditionMessage)
 		}
 	}

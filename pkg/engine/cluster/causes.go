@@ -64,8 +64,8 @@ func (c *Causes) Stamp(ctx context.Context, m *manifest.Manifest, err error) rol
 // its configuration.
 func (c *Causes) of(ctx context.Context, m *manifest.Manifest, err error) []observe.Scope {
 	gvk, namespace := m.GVK(), m.Object.GetNamespace()
-	mapping, unknown := c.mapper.Known(ctx, gvk)
-	known := unknown == nil
+	mapping, missing := c.mapper.Known(ctx, gvk)
+	known := missing == nil
 	if known && !mapping.Namespaced {
 		namespace = ""
 	}

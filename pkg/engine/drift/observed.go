@@ -15,7 +15,7 @@ type Observed struct {
 	Trusted bool
 	// Present is true once a watch has reported the applied object. If it is missing later, it was deleted.
 	Present bool
-	// DoubtedSince is the time since when the object has not been trusted, or its resource has not been served; zero once a watch reports it.
+	// DoubtedSince is the time when the object was found untrusted, or its resource not served; zero once a watch reports the object.
 	DoubtedSince time.Time
 	// CheckedAt is the time of the response to our last apply, even if it changed nothing. Without an apply by this process, it is the time
 	// when the object first matched its record; zero if it has not.

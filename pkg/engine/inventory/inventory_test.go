@@ -130,7 +130,7 @@ func TestProtectedReturnsTheReason(t *testing.T) {
 		{"", "PersistentVolumeClaim", "holds data"},
 		{"cdi.kubevirt.io", "DataVolume", "holds data"},
 		{"", "Namespace", "its content would be deleted with it"},
-		{"apiextensions.k8s.io", "CustomResourceDefinition", "it is deleted only once no objects of its kind exist"},
+		{"apiextensions.k8s.io", "CustomResourceDefinition", "kept while objects of its kind exist"},
 		{"config.openshift.io", "ClusterVersion", "owns all objects of the release"},
 		{"", "ConfigMap", ""},
 		{"example.com", "Namespace", ""},

@@ -7,14 +7,12 @@ import (
 )
 
 // Protected reports whether deleting an object would delete more than objects of releases: data of users, all objects in a namespace, or
-// all objects of a kind. Such objects are not deleted when a release drops them. Only a manifest can request their deletion. The reason
-// continues a sentence like the reason of manifest.Irreplaceable.
-//
-// Every CustomResourceDefinition counts as protected here, because objects of its kind may exist at the time of deletion.
+// all objects of a kind. Only a manifest can request the deletion of such an object. The exception is a CustomResourceDefinition, which can be
+// pruned once no objects of its kind exist. The reason continues a sentence like the reason of manifest.Irreplaceable.
 func Protected(id manifest.ID) (reason string, ok bool) {
 	gk := schema.GroupKind{Group: id.Group, Kind: id.Kind}
 	if gk == (schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}) {
-		return "it is deleted only once no objects of its kind exist", true
+		return "kept while objects of its kind exist", true
 	}
 	return manifest.Irreplaceable(gk)
 }

@@ -47,8 +47,9 @@ const (
 	healthy trouble = iota
 	// unreachable means that the server does not respond, responds with an internal error, or no longer has the earlier versions.
 	unreachable
-	// unserved means that the resource is not served, and down that its API server is down.
+	// unserved means that the resource is not served.
 	unserved
+	// down means that the API server of the resource is down.
 	down
 	// refused means that the server rejects the request, for example because a permission is missing.
 	refused

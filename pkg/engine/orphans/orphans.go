@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
@@ -58,7 +59,7 @@ type Orphan struct {
 // inventory, and unrecorded objects with our label and fields. The notes name those that the administrator's will keeps. It sends one LIST of metadata for each kind in the release or in a record,
 // and one GET for each dropped object that no list contains. Missing permissions become warnings. It returns an error only if it cannot
 // read the inventory or the served kinds.
-func Find(ctx context.Context, config *rest.Config, namespace, owner string, will inventory.Pruning) (List, error) {
+func Find(ctx context.Context, config *rest.Config, namespace, owner string, pruning inventory.Pruning) (List, error) {
 	config = rest.CopyConfig(config)
 	config.WarningHandler = rest.NoWarnings{} // deprecated kinds are listed like all others
 	clients, err := kubernetes.NewForConfig(config)
@@ -73,7 +74,7 @@ func Find(ctx context.Context, config *rest.Config, namespace, owner string, wil
 	if err != nil {
 		return List{}, err
 	}
-	f := &finder{store: inventory.NewStore(clients.CoreV1(), namespace, owner), objects: objects, owner: owner, will: will, warnings: map[string]bool{}}
+	f := &finder{store: inventory.NewStore(clients.CoreV1(), namespace, owner), objects: objects, owner: owner, pruning: pruning, warnings: map[string]bool{}}
 	served, err := f.discover(ctx, kinds)
 	if err != nil {
 		return List{}, fmt.Errorf("reading the served kinds: %w", err)
@@ -105,7 +106,7 @@ type finder struct {
 	store    *inventory.Store
 	objects  metadata.Interface
 	owner    string
-	will     inventory.Pruning
+	pruning  inventory.Pruning
 	warnings map[string]bool
 }
 
@@ -179,6 +180,7 @@ func GroupKind(id manifest.ID) schema.GroupKind {
 
 // seen is the state of an object in the cluster.
 type seen struct {
+	uid      types.UID
 	ours     bool // has fields that we applied
 	deleting bool
 	// controller is the reason not to prune an object of another controller; empty for others.
@@ -187,7 +189,7 @@ type seen struct {
 
 func look(meta *metav1.PartialObjectMetadata) seen {
 	return seen{
-		ours: ownership.Applied(meta.ManagedFields), deleting: meta.DeletionTimestamp != nil, controller: ownership.Controlled(meta),
+		uid: meta.UID, ours: ownership.Applied(meta.ManagedFields), deleting: meta.DeletionTimestamp != nil, controller: ownership.Controlled(meta),
 	}
 }
 
@@ -250,10 +252,16 @@ func (f *finder) dropped(ctx context.Context, served servedKinds, labeled map[ma
 	case now.deleting:
 		o.Note = "being deleted"
 	case o.Note != "":
+	case f.pruning.Stays(r.ID) != "":
+		o.Note = f.pruning.Stays(r.ID)
 	case o.Protected != "":
 		o.Note = "protected: " + o.Protected
+	case r.UID != "" && now.uid != r.UID:
+		o.Note = "kept: a newer object with the same name"
+	case !now.ours:
+		o.Note = "kept: it has no fields of ours"
 	default:
-		o.Note = cmp.Or(f.will.Stays(r.ID), now.controller)
+		o.Note = now.controller
 	}
 	return o
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -14,8 +15,8 @@ import (
 )
 
 // compare returns the differences between an object and its future form. They are sorted by path; entries of lists keep their order. It
-// ignores the status and the API server's bookkeeping: metadata.managedFields, resourceVersion, generation, uid, creationTimestamp and
-// selfLink. It treats null as absent. A value that exists on only one side is one difference, regardless of its size.
+// ignores the status and the API server's bookkeeping: metadata.managedFields, resourceVersion, generation, uid, creationTimestamp,
+// selfLink, and the annotation in which it counts the versions of a DaemonSet's template. It treats null as absent. A value that exists on only one side is one difference, regardless of its size.
 //
 // The managedFields of both objects show which entries of two lists correspond, because the API server identifies entries by the keys of
 // its schema there. A list without managedFields is compared by position. The values of a Secret are hidden, including the copy that
@@ -40,6 +41,11 @@ func strip(object map[string]any) map[string]any {
 			"creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid",
 		} {
 			delete(metadata, field)
+		}
+		if annotations, ok := metadata["annotations"].(map[string]any); ok {
+			annotations = maps.Clone(annotations)
+			delete(annotations, appsv1.DeprecatedTemplateGeneration)
+			metadata["annotations"] = annotations
 		}
 		object["metadata"] = metadata
 	}

@@ -53,8 +53,8 @@ func TestCompareListsDifferences(t *testing.T) {
 		{name: "it finds no difference in equal objects", before: `{spec: {a: [1, {b: c}]}}`, after: `{spec: {a: [1, {b: c}]}}`},
 		{
 			name:   "it ignores fields that the server maintains",
-			before: `{metadata: {name: a, resourceVersion: "1", generation: 1, uid: u, creationTimestamp: x, selfLink: s}, status: {a: 1}}`,
-			after:  `{metadata: {name: a, resourceVersion: "2", generation: 2}, status: {a: 2}}`,
+			before: `{metadata: {name: a, resourceVersion: "1", generation: 1, uid: u, creationTimestamp: x, selfLink: s, annotations: {deprecated.daemonset.template.generation: "1"}}, status: {a: 1}}`,
+			after:  `{metadata: {name: a, resourceVersion: "2", generation: 2, annotations: {deprecated.daemonset.template.generation: "2"}}, status: {a: 2}}`,
 		},
 		{
 			name: "it treats null as absent", before: `{spec: {a: null}}`, after: `{spec: {}}`,

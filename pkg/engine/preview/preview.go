@@ -497,7 +497,7 @@ func (r *run) orphans(ctx context.Context) []Orphan {
 	return out
 }
 
-// orphan returns nil if the object no longer exists.
+// orphan returns nil if the object no longer exists. It reads the object only if its deletion is requested.
 func (r *run) orphan(ctx context.Context, record inventory.Record) *Orphan {
 	orphan := &Orphan{ID: record.ID, Release: record.Release}
 	if !r.options.Pruning.Requested && !r.payload.Release.Prune {

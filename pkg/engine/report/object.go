@@ -14,7 +14,7 @@ type Snapshot struct {
 	Rejected string `json:"rejected,omitempty"`
 	// InventoryError is the error from saving the inventory last time; empty if that succeeded.
 	InventoryError string `json:"inventoryError,omitempty"`
-	// UnmatchedOverrides describes the entries of spec.overrides that match no object of the release; empty if all match.
+	// UnmatchedOverrides describes the entries of spec.overrides that match no object of this or an earlier release; empty if all match.
 	UnmatchedOverrides string `json:"unmatchedOverrides,omitempty"`
 	// OperatorVersion is the version of the operator's program.
 	OperatorVersion string `json:"operatorVersion,omitempty"`

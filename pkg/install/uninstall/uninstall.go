@@ -86,7 +86,7 @@ func Run(ctx context.Context, clk clock.Clock, cfg *rest.Config, removal Removal
 }
 
 // scaledDown describes the operators after the first step. The release of the Lease allows one outside the cluster to lead again.
-const scaledDown = "the operator's Deployment is scaled down, an operator outside the cluster may resume, "
+const scaledDown = "no operator runs in the cluster, but one outside it may resume; "
 
 // UnfinishedError reports an unfinished uninstall and the state that it leaves behind.
 type UnfinishedError struct {

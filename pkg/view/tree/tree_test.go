@@ -108,7 +108,7 @@ func TestTreeNamesWorkloadsWithoutReplicas(t *testing.T) {
 
 func TestTreeNamesUnmatchedOverrides(t *testing.T) {
 	s := snapshots.Updating()
-	const text = `These entries of spec.overrides match no object of the release and have no effect: group "apps/v1" (did you mean group "apps"?)`
+	const text = `These entries of spec.overrides match no object of this or an earlier release and have no effect: group "apps/v1" (did you mean group "apps"?)`
 	assert.NotContains(t, strings.Join(View{}.Lines(s), "\n"), "Unmatched overrides")
 	s.UnmatchedOverrides = text
 	assert.Contains(t, View{}.Lines(s), "Unmatched overrides: "+text)
