@@ -20,6 +20,7 @@ package apply
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -89,6 +90,8 @@ type Change struct {
 // Mapper finds the mapping of a kind, see kinds.Mapper.
 type Mapper interface {
 	Mapping(ctx context.Context, gvk schema.GroupVersionKind) (kinds.Mapping, error)
+	AnyVersion(ctx context.Context, gvk schema.GroupVersionKind) (kinds.Mapping, error)
+	Refresh(ctx context.Context) error
 }
 
 // Applier applies the manifests of one release for one owner.
@@ -146,14 +149,27 @@ func (a *Applier) Content(m *manifest.Manifest) ([sha256.Size]byte, error) {
 
 // Apply makes the object match its manifest. Its errors are of type *failure.Error, with the reason for the status.
 func (a *Applier) Apply(ctx context.Context, m *manifest.Manifest, mode release.Mode) (Change, error) {
+	change, err := a.remapped(ctx, func() (Change, error) { return a.once(ctx, m, mode) })
+	return change, failure.Wrap(m, err)
+}
+
+// remapped runs do. If the server does not serve the resource of a mapping, discovery was outdated, so remapped reads it and runs do again.
+func (a *Applier) remapped(ctx context.Context, do func() (Change, error)) (Change, error) {
+	change, err := do()
+	if errors.Is(err, request.ErrUnserved) && a.mapper.Refresh(ctx) == nil {
+		return do()
+	}
+	return change, err
+}
+
+func (a *Applier) once(ctx context.Context, m *manifest.Manifest, mode release.Mode) (change Change, err error) {
 	target, mapping, err := a.target(ctx, m)
 	if err != nil {
 		if m.Tombstone() && kinds.IsNoMatch(err) {
 			return Change{Action: Deleted, Message: "its kind is not served"}, nil
 		}
-		return Change{}, failure.Wrap(m, err)
+		return Change{}, err
 	}
-	var change Change
 	switch {
 	case m.Tombstone() && mode == release.Initializing:
 		return Change{Action: Skipped, Message: "tombstones have no effect during an install"}, nil
@@ -167,25 +183,35 @@ func (a *Applier) Apply(ctx context.Context, m *manifest.Manifest, mode release.
 		replicas, mayBeOurs := a.unsetReplicas(m, mapping)
 		change, _, err = a.apply(ctx, target, m, replicas, mayBeOurs)
 	}
-	return change, failure.Wrap(m, err)
+	return change, err
 }
 
-// target returns the address of a manifest's object and the mapping of its kind.
+// target returns the address of a manifest's object and the mapping of its kind, for a tombstone in any served version.
 func (a *Applier) target(ctx context.Context, m *manifest.Manifest) (request.Target, kinds.Mapping, error) {
-	mapping, err := a.mapper.Mapping(ctx, m.GVK())
+	lookup := a.mapper.Mapping
+	if m.Tombstone() {
+		lookup = a.mapper.AnyVersion
+	}
+	mapping, err := lookup(ctx, m.GVK())
 	if err != nil {
 		return request.Target{}, mapping, err
 	}
-	t := request.Target{Resource: mapping.Resource, Name: m.Object.GetName()}
+	t, err := address(mapping, m.Object.GetNamespace(), m.Object.GetName())
+	return t, mapping, err
+}
+
+// address returns the address of an object. It ignores the namespace of a cluster-scoped kind.
+func address(mapping kinds.Mapping, namespace, name string) (request.Target, error) {
+	t := request.Target{Resource: mapping.Resource, Name: name}
 	if t.Name == "" {
-		return request.Target{}, mapping, fmt.Errorf("%w: metadata.name is missing", body.ErrManifest)
+		return t, fmt.Errorf("%w: metadata.name is missing", body.ErrManifest)
 	}
 	if mapping.Namespaced {
-		if t.Namespace = m.Object.GetNamespace(); t.Namespace == "" {
-			return request.Target{}, mapping, fmt.Errorf("%w: metadata.namespace is missing, and the kind is namespaced", body.ErrManifest)
+		if t.Namespace = namespace; namespace == "" {
+			return t, fmt.Errorf("%w: metadata.namespace is missing, and the kind is namespaced", body.ErrManifest)
 		}
 	}
-	return t, mapping, nil
+	return t, nil
 }
 
 // apply writes the object and overrides values of other writers. Normally, it needs one request. The response or the rejection decides

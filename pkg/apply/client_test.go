@@ -60,6 +60,12 @@ func (f fixed) Mapping(ctx context.Context, _ schema.GroupVersionKind) (kinds.Ma
 	return kinds.Mapping(f), ctx.Err()
 }
 
+func (f fixed) AnyVersion(ctx context.Context, gvk schema.GroupVersionKind) (kinds.Mapping, error) {
+	return f.Mapping(ctx, gvk)
+}
+
+func (f fixed) Refresh(ctx context.Context) error { return ctx.Err() }
+
 // answering returns an Applier whose server answers every request with the same response.
 func answering(t *testing.T, code int, contentType, body string) *apply.Applier {
 	t.Helper()

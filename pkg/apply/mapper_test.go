@@ -124,6 +124,27 @@ func TestMapperReadsDiscoveryOnce(t *testing.T) {
 	assert.Equal(t, 1, d.times)
 }
 
+func TestAnyVersionReturnsThePreferredVersion(t *testing.T) {
+	widgets := []metav1.APIResource{{Name: "widgets", Kind: "Widget"}}
+	m := kinds.NewMapper(clocktesting.NewFakePassiveClock(time.Now()), discoveryFunc(func(context.Context) ([]*metav1.APIResourceList, error) {
+		return []*metav1.APIResourceList{
+			{GroupVersion: "example.com/v2", APIResources: widgets},
+			{GroupVersion: "example.com/v1", APIResources: widgets},
+			{GroupVersion: "other.com/v3", APIResources: widgets},
+		}, nil
+	}), nil)
+	for version, want := range map[string]string{"v0": "v2", "v1": "v1", "v2": "v2", "v3": "v2"} {
+		got, err := m.AnyVersion(t.Context(), schema.GroupVersionKind{Group: "example.com", Version: version, Kind: "Widget"})
+		require.NoError(t, err)
+		assert.Equal(t, schema.GroupVersionResource{Group: "example.com", Version: want, Resource: "widgets"}, got.Resource, version)
+	}
+	_, err := m.AnyVersion(t.Context(), schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Gadget"})
+	require.ErrorIs(t, err, kinds.ErrNoMatch)
+	_, err = m.Mapping(t.Context(), schema.GroupVersionKind{Group: "example.com", Version: "v3", Kind: "Widget"})
+	require.ErrorIs(t, err, kinds.ErrNoMatch)
+	require.EqualError(t, err, `no match for kind "Widget" in example.com/v3, only in v2`)
+}
+
 func TestCustomResourceOfTheReleaseNeedsNoDiscovery(t *testing.T) {
 	crd := widgets(t, "release.example.com")
 	serveCRD(t, crd)

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cluster-version/cvo/pkg/api"
-	"github.com/cluster-version/cvo/pkg/apply/body"
 	"github.com/cluster-version/cvo/pkg/apply/kinds"
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/apply/request"
@@ -70,7 +69,7 @@ func waiting(meta *metav1.PartialObjectMetadata) string {
 // with a Message that gives the reason. It always skips kinds that hold more than the release shipped: volumes, claims, DataVolumes,
 // namespaces, the ClusterVersion, and CRDs while objects of their kind exist. Errors name the object.
 func (a *Applier) Prune(ctx context.Context, gvk schema.GroupVersionKind, namespace, name string, uid types.UID) (Change, error) {
-	change, err := a.prune(ctx, gvk, namespace, name, uid)
+	change, err := a.remapped(ctx, func() (Change, error) { return a.prune(ctx, gvk, namespace, name, uid) })
 	if err != nil {
 		return Change{}, fmt.Errorf("pruning %s %s: %w", gvk.GroupKind(), types.NamespacedName{Namespace: namespace, Name: name}, err)
 	}
@@ -79,11 +78,13 @@ func (a *Applier) Prune(ctx context.Context, gvk schema.GroupVersionKind, namesp
 
 // PredictPrune returns what Prune would do: Deleting, Skipped with the reason or, if there is no object, Deleted without a UID.
 func (a *Applier) PredictPrune(ctx context.Context, gvk schema.GroupVersionKind, namespace, name string, uid types.UID) (Change, error) {
-	_, live, change, err := a.prunable(ctx, gvk, namespace, name, uid)
-	if live != nil {
-		change.Action = Deleting
-	}
-	return change, err
+	return a.remapped(ctx, func() (Change, error) {
+		_, live, change, err := a.prunable(ctx, gvk, namespace, name, uid)
+		if live != nil {
+			change.Action = Deleting
+		}
+		return change, err
+	})
 }
 
 func (a *Applier) prune(ctx context.Context, gvk schema.GroupVersionKind, namespace, name string, uid types.UID) (Change, error) {
@@ -101,27 +102,18 @@ func (a *Applier) prunable(ctx context.Context, gvk schema.GroupVersionKind, nam
 	if _, irreplaceable := manifest.Irreplaceable(gk); irreplaceable {
 		return t, nil, skipped("the operator never prunes objects of kind %s, because their content would also be deleted: use a tombstone to delete it", gvk.Kind), nil
 	}
-	mapping, err := a.mapper.Mapping(ctx, gvk)
-	if other, ok := errors.AsType[*kinds.OtherVersionError](err); ok {
-		mapping, err = other.Served, nil // metadata is the same in all versions
-	}
+	mapping, err := a.mapper.AnyVersion(ctx, gvk)
 	if kinds.IsNoMatch(err) {
 		return t, nil, Change{Action: Deleted, Message: "its kind is not served"}, nil
 	}
 	if err != nil {
 		return t, nil, Change{}, err
 	}
-	t = request.Target{Resource: mapping.Resource, Name: name}
-	if mapping.Namespaced {
-		t.Namespace = namespace
-	}
-	if t.Name == "" || (mapping.Namespaced && t.Namespace == "") {
-		return t, nil, Change{}, fmt.Errorf("%w: it has no name or no namespace", body.ErrManifest)
+	if t, err = address(mapping, namespace, name); err != nil {
+		return t, nil, Change{}, err
 	}
 	meta, err := a.client.Get(ctx, t)
 	switch {
-	case apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
-		return t, nil, kept(mapping.Resource.GroupResource().String() + " are no longer served in version " + mapping.Resource.Version), nil
 	case apierrors.IsNotFound(err):
 		return t, nil, Change{Action: Deleted}, nil
 	case err != nil:
@@ -172,7 +164,7 @@ func (a *Applier) instances(ctx context.Context, t request.Target) (reason strin
 	resource := schema.GroupVersionResource{Group: crd.Spec.Group, Version: version, Resource: crd.Spec.Names.Plural}
 	found, err := a.client.Any(ctx, resource)
 	switch {
-	case apierrors.IsNotFound(err):
+	case errors.Is(err, request.ErrUnserved):
 		return "its kind is not served yet, so its objects cannot be listed", nil
 	case err != nil:
 		return "", fmt.Errorf("looking for %s: %w", resource.GroupResource(), err)

@@ -1,19 +1,24 @@
 package apply_test
 
 import (
+	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/apply/body"
+	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
 )
@@ -246,26 +251,84 @@ func TestPruneKeepsACRDWithObjects(t *testing.T) {
 	requireGone(t, crd)
 }
 
-// TestPruneDeletesAnObjectInAnotherVersion covers a CRD that stops serving the version in which the object was applied. The object still
-// exists.
-func TestPruneDeletesAnObjectInAnotherVersion(t *testing.T) {
-	text := "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: moved.union.example.com}\n" +
-		strings.Replace(conversionCRD("moved", ""), "versions: [{name: v1, served: true, storage: true,",
-			"versions: [{name: v1beta1, served: true, storage: false, schema: {openAPIV3Schema: {type: object}}}, {name: v1, served: true, storage: true,", 1)
-	serveCRD(t, parse(t, text))
-	a, _ := connect(t, owner)
-	obj := parse(t, "apiVersion: union.example.com/v1beta1\nkind: Kmoved\nmetadata: {namespace: default, name: a}")
-	uid := must(t, a, obj).UID
-	must(t, a, parse(t, strings.Replace(text, "v1beta1, served: true", "v1beta1, served: false", 1)))
-	require.Eventually(t, func() bool {
-		got, err := a.PredictPrune(t.Context(), obj.GVK(), "default", "a", uid)
-		return assert.NoError(t, err) && got.Temporary && got.Message == "moved.union.example.com are no longer served in version v1beta1"
-	}, eventually, tick, "the mapping is from before the change")
-	a, _ = connect(t, owner)
-	got, err := a.Prune(t.Context(), obj.GVK(), "default", "a", uid)
+// TestDeletionsFindAnObjectInAnotherVersion covers a CRD that stops serving the version in which objects were applied. The objects still
+// exist. The operator's discovery is from before the change.
+func TestDeletionsFindAnObjectInAnotherVersion(t *testing.T) {
+	a, objects, uid, crd := movable(t, "moved")
+	stopServing(t, a, crd)
+	require.Eventually(t, func() bool { // discovery is not read twice within half a second
+		got, err := a.Prune(t.Context(), parse(t, objects[0]).GVK(), "default", "a", uid)
+		return err == nil && assert.Equal(t, apply.Deleted, got.Action) && assert.Equal(t, uid, got.UID)
+	}, eventually, tick)
+
+	dead := parse(t, strings.Replace(objects[1], "{", `{annotations: {release.openshift.io/delete: "true"}, `, 1))
+	f, err := a.Predict(t.Context(), dead, release.Updating)
 	require.NoError(t, err)
-	assert.Equal(t, apply.Deleted, got.Action)
-	assert.Equal(t, uid, got.UID)
+	assert.Equal(t, apply.Deleting, f.Action)
+	assert.NotEmpty(t, must(t, a, dead).UID)
+	assert.Equal(t, apply.Change{Action: apply.Deleted}, must(t, a, dead))
+}
+
+// TestMissingVersionIsNamed covers an object whose version is no longer served. The error names the versions, also if discovery is from
+// before the change.
+func TestMissingVersionIsNamed(t *testing.T) {
+	a, objects, _, crd := movable(t, "named")
+	stopServing(t, a, crd)
+	require.Eventually(t, func() bool {
+		_, err := a.Apply(t.Context(), parse(t, objects[0]), release.Updating)
+		failed, ok := errors.AsType[*failure.Error](err)
+		return assert.True(t, ok, "%v", err) && assert.Equal(t, api.ReasonResourceTypeMissing, failed.Reason) &&
+			strings.Contains(err.Error(), `no match for kind "Knamed" in union.example.com/v1beta1, only in v1`)
+	}, eventually, tick)
+	must(t, a, parse(t, crd))
+	require.Eventually(t, func() bool {
+		_, err := a.Apply(t.Context(), parse(t, objects[0]), release.Updating)
+		return err == nil
+	}, eventually, tick)
+}
+
+// TestPruneSettlesWithTheCRD covers an orphan whose CRD another client deletes.
+func TestPruneSettlesWithTheCRD(t *testing.T) {
+	a, objects, uid, crd := movable(t, "vanished")
+	require.NoError(t, otherClient(t).Delete(t.Context(), parse(t, crd).Object))
+	requireGone(t, parse(t, crd))
+	require.Eventually(t, func() bool {
+		got, err := a.Prune(t.Context(), parse(t, objects[0]).GVK(), "default", "a", uid)
+		return err == nil && assert.Equal(t, apply.Change{Action: apply.Deleted, Message: "its kind is not served"}, got)
+	}, eventually, tick)
+}
+
+// movable applies a CRD with the versions v1beta1 and v1, and two objects in v1beta1. It returns the applier, the manifests of the objects,
+// the UID of the first, and the manifest of the CRD.
+func movable(t *testing.T, plural string) (a *apply.Applier, objects [2]string, uid types.UID, crd string) {
+	t.Helper()
+	crd = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: " + plural + ".union.example.com}\n" +
+		strings.Replace(conversionCRD(plural, ""), "versions: [{name: v1, served: true, storage: true,",
+			"versions: [{name: v1beta1, served: true, storage: false, schema: {openAPIV3Schema: {type: object}}}, {name: v1, served: true, storage: true,", 1)
+	serveCRD(t, parse(t, crd))
+	a, _ = connect(t, owner)
+	for i, name := range []string{"a", "b"} {
+		objects[i] = "apiVersion: union.example.com/v1beta1\nkind: K" + plural + "\nmetadata: {namespace: default, name: " + name + "}"
+	}
+	require.Eventually(t, func() bool {
+		change, err := a.Apply(t.Context(), parse(t, objects[0]), release.Updating)
+		uid = change.UID
+		return err == nil
+	}, eventually, tick)
+	must(t, a, parse(t, objects[1]))
+	return a, objects, uid, crd
+}
+
+// stopServing stops serving v1beta1 of a CRD, and waits until discovery shows it.
+func stopServing(t *testing.T, a *apply.Applier, crd string) {
+	t.Helper()
+	m := parse(t, strings.Replace(crd, "v1beta1, served: true", "v1beta1, served: false", 1))
+	must(t, a, m)
+	plural, _, _ := unstructured.NestedString(m.Object.Object, "spec", "names", "plural")
+	require.Eventually(t, func() bool {
+		list, err := discoverer(t).ServerResourcesForGroupVersion("union.example.com/v1beta1")
+		return apierrors.IsNotFound(err) || err == nil && !slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == plural })
+	}, eventually, tick)
 }
 
 func TestPruneKeepsACRDWithoutServedVersions(t *testing.T) {
@@ -297,7 +360,7 @@ func TestPruneOfAnUnservedKindIsSettled(t *testing.T) {
 	assert.Equal(t, apply.Deleted, got.Action)
 
 	_, err = a.Prune(t.Context(), parse(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}").GVK(), "", "a", "u")
-	require.ErrorContains(t, err, "no namespace")
+	require.ErrorContains(t, err, "namespace is missing")
 }
 
 // requireGone waits until an object no longer exists.

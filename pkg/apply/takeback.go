@@ -52,10 +52,12 @@ func (s *submission) takeBack(ctx context.Context, change Change, got answer) (C
 		case err == nil:
 		case apierrors.IsConflict(err):
 			conflict = err
-			if got.meta, err = s.applier.client.Get(ctx, s.target); err != nil {
+			// The other write may have changed our fields. A receipt without them would hide that from the watch.
+			if got, err = s.send(ctx); err != nil {
 				return Change{}, answer{}, fmt.Errorf("taking back fields: %w", err)
-			} else if got.meta.UID != s.applier.options.UID { // another client has replaced the object
-				return Change{}, answer{}, fmt.Errorf("taking back fields: %w", conflict)
+			}
+			if before = got; got.meta.UID != s.applier.options.UID { // another client has replaced the object
+				return s.receipt(got), got, nil
 			}
 			continue
 		case failure.IsDenied(err): // the apply itself has succeeded

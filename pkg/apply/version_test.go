@@ -30,6 +30,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/kinds"
+	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
 )
@@ -712,6 +713,28 @@ func TestFieldsOfAnUnownedObjectAreNotTakenBack(t *testing.T) {
 	assert.Equal(t, []string{"PATCH apply-patch"}, methods(record.drain()))
 	must(t, a, configMap(t, ns, "a", "{}", "{}"))
 	assert.Equal(t, map[string]any{"other": "theirs"}, live(t, m).Object["data"])
+}
+
+// TestWritesDuringATakeBackAreSeen lets another client change a field of ours between the apply and the write of managedFields. A result
+// with the managedFields after that change would hide it from the watch.
+func TestWritesDuringATakeBackAreSeen(t *testing.T) {
+	ns := namespace(t)
+	a, record := connect(t, owner)
+	m := configMap(t, ns, "a", "{}", "{k: v}")
+	applied := must(t, a, m)
+	as(t, "kubectl", m, types.MergePatchType, `{"metadata":{"managedFields":[{}]}}`)
+	writeOnce := sync.OnceFunc(func() { as(t, "other", m, types.MergePatchType, `{"data":{"k":"theirs"}}`) })
+	record.before = func(r *http.Request) {
+		if r.Header.Get("Content-Type") == string(types.JSONPatchType) {
+			writeOnce()
+		}
+	}
+	record.drain()
+	change := must(t, a.With(apply.Options{UID: applied.UID}), m)
+	assert.Equal(t, []string{"PATCH apply-patch", "PATCH json-patch+json", "PATCH apply-patch", "PATCH json-patch+json"}, methods(record.drain()))
+	assert.NotEmpty(t, change.TakenBack)
+	assert.Equal(t, map[string]any{"k": "v"}, live(t, m).Object["data"])
+	assert.Equal(t, ownership.Ours(live(t, m).GetManagedFields()), change.Fields)
 }
 
 // A policy may protect managedFields. The apply itself has succeeded.

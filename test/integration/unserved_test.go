@@ -42,15 +42,24 @@ spec: {port: 80}
 
 	serve("false")
 	begin := time.Now()
-	cv := l.await("the object to be reported", time.Minute, says(api.Failing, "True|"+api.ReasonResourceNotFound+"|"))
+	cv := l.await("the object to be reported", time.Minute, says(api.Failing, "True|"+api.ReasonResourceTypeMissing+"|"))
 	t.Logf("reported after %s: %s", time.Since(begin), condition(cv, api.Failing))
 	assert.Contains(t, condition(cv, api.Failing), `Widget.example.com lab/w`)
+	assert.Contains(t, condition(cv, api.Failing), `in example.com/v1beta1, only in v1`)
 	edit := func(port string) {
 		t.Helper()
 		require.NoError(t, l.client.Patch(t.Context(), l.widget(), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"port":`+port+`}}`))))
 	}
 	edit("81")
-	l.handOver()
+	l.cvo.end(t)
+	cv = l.get()
+	for i, c := range cv.Status.Conditions {
+		if c.Type == api.Failing {
+			cv.Status.Conditions[i].Status = configv1.ConditionFalse // so that only the next operator can report the object
+		}
+	}
+	require.NoError(t, l.client.Status().Update(t.Context(), cv))
+	l.succeed()
 	l.await("another operator to report it", time.Minute, says(api.Failing, "True|"+api.ReasonResourceTypeMissing+"|"))
 
 	serve("true")

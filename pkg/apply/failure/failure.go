@@ -140,7 +140,7 @@ func classify(err error) (reason, cause string) {
 	switch {
 	case errors.Is(err, ErrRetrieval):
 		return api.ReasonPayloadRetrievalFailed, ErrRetrieval.Error()
-	case kinds.IsNoMatch(err), errors.Is(err, kinds.ErrUnavailable):
+	case kinds.IsNoMatch(err), errors.Is(err, kinds.ErrUnavailable), errors.Is(err, request.ErrUnserved):
 		return api.ReasonResourceTypeMissing, "the server does not recognize this resource, check extension API servers"
 	case errors.Is(err, body.ErrManifest), IsBodyMismatch(err), IsUnreadable(err), IsConversion(err), IsWebhookConversion(err):
 		return api.ReasonResourceInvalid, "the object is invalid, possibly due to local cluster configuration"

@@ -3,6 +3,7 @@
 package kinds
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,19 +30,18 @@ var (
 	ErrUnavailable = errors.New("the API is not available for kind")
 )
 
-// OtherVersionError is an ErrNoMatch for a kind that the server serves in another version only.
-type OtherVersionError struct {
-	// Served is the mapping of the kind in that version.
-	Served Mapping
-	Kind   string
+// otherVersionError is an ErrNoMatch for a kind that the server serves in another version only.
+type otherVersionError struct {
+	kind   schema.GroupVersionKind
+	served Mapping
 }
 
-func (e *OtherVersionError) Error() string {
-	return fmt.Sprintf("%v %q in this version, only in %s", ErrNoMatch, e.Kind, e.Served.Resource.Version)
+func (e *otherVersionError) Error() string {
+	return fmt.Sprintf("%v %q in %s, only in %s", ErrNoMatch, e.kind.Kind, e.kind.GroupVersion(), e.served.Resource.Version)
 }
 
 // Unwrap returns ErrNoMatch.
-func (e *OtherVersionError) Unwrap() error { return ErrNoMatch }
+func (e *otherVersionError) Unwrap() error { return ErrNoMatch }
 
 // Mapping is the resource of a kind.
 type Mapping struct {
@@ -90,8 +90,10 @@ type Mapper struct {
 type snapshot struct {
 	at     time.Time
 	served map[schema.GroupVersionKind]Mapping
-	failed map[schema.GroupVersion]error
-	err    error // reading failed; served is from the previous snapshot
+	// preferred contains each kind in the version that the server prefers.
+	preferred map[schema.GroupKind]Mapping
+	failed    map[schema.GroupVersion]error
+	err       error // reading failed; the rest is from the previous snapshot
 }
 
 // NewMapper returns a mapper that takes the kinds of CRDs from manifests and asks the server for all other kinds.
@@ -121,10 +123,9 @@ func (m *Mapper) addCRD(kind schema.GroupKind, crd *unstructured.Unstructured) {
 	}
 }
 
-// Mapping returns the mapping of a kind. The error is ErrNoMatch if the kind is not served, an
-// *OtherVersionError if only another version is, ErrUnavailable if the server cannot know that,
-// and another error if the server does not respond. Concurrent callers with missing kinds share one read, which continues for the others if
-// ctx ends.
+// Mapping returns the mapping of a kind. The error is ErrNoMatch if the kind is not served in this version, ErrUnavailable if the server
+// cannot know that, and another error if the server does not respond. Concurrent callers with missing kinds share one read, which continues
+// for the others if ctx ends.
 func (m *Mapper) Mapping(ctx context.Context, gvk schema.GroupVersionKind) (Mapping, error) {
 	if mapping, ok := m.crds[gvk]; ok {
 		mapping.New = m.isNew(gvk)
@@ -139,6 +140,31 @@ func (m *Mapper) Mapping(ctx context.Context, gvk schema.GroupVersionKind) (Mapp
 		return Mapping{}, fmt.Errorf("reading discovery: %w", err)
 	}
 	return last.mapping(gvk)
+}
+
+// AnyVersion is Mapping, but it returns the mapping in another version if the server does not serve this one. The metadata of an object is
+// the same in all versions.
+func (m *Mapper) AnyVersion(ctx context.Context, gvk schema.GroupVersionKind) (Mapping, error) {
+	mapping, err := m.Mapping(ctx, gvk)
+	if other, ok := OtherVersion(err); ok {
+		return other, nil
+	}
+	return mapping, err
+}
+
+// OtherVersion returns the mapping of a kind that the server serves in another version only, from the error of Mapping or Known.
+func OtherVersion(err error) (Mapping, bool) {
+	if other, ok := errors.AsType[*otherVersionError](err); ok {
+		return other.served, true
+	}
+	return Mapping{}, false
+}
+
+// Refresh reads discovery again unless that happened just now. Callers use it if the server responds that it does not serve a mapping's
+// resource.
+func (m *Mapper) Refresh(ctx context.Context) error {
+	last, err := m.refresh(ctx)
+	return cmp.Or(err, last.err)
 }
 
 // refresh returns discovery. It reads it again unless that happened just now.
@@ -203,10 +229,8 @@ func (s snapshot) mapping(gvk schema.GroupVersionKind) (Mapping, error) {
 	if err := s.failed[gvk.GroupVersion()]; err != nil {
 		return Mapping{}, fmt.Errorf("%w %q in %s: %w", ErrUnavailable, gvk.Kind, gvk.GroupVersion(), err)
 	}
-	for other, mapping := range s.served {
-		if other.GroupKind() == gvk.GroupKind() {
-			return Mapping{}, &OtherVersionError{Served: mapping, Kind: gvk.Kind}
-		}
+	if mapping, ok := s.preferred[gvk.GroupKind()]; ok {
+		return Mapping{}, &otherVersionError{kind: gvk, served: mapping}
 	}
 	return Mapping{}, fmt.Errorf("%w %q in %s", ErrNoMatch, gvk.Kind, gvk.GroupVersion())
 }
@@ -217,13 +241,11 @@ func read(ctx context.Context, d Discovery, last snapshot) snapshot {
 	_, lists, err := d.ServerGroupsAndResourcesWithContext(ctx)
 	failed, partial := discovery.GroupDiscoveryFailedErrorGroups(err)
 	if err != nil && !partial {
-		return snapshot{served: last.served, failed: last.failed, err: err}
+		last.err = err
+		return last
 	}
-	served := map[schema.GroupVersionKind]Mapping{}
-	for gvk, mapping := range last.served {
-		if failed[gvk.GroupVersion()] != nil {
-			served[gvk] = mapping
-		}
+	next := snapshot{
+		served: map[schema.GroupVersionKind]Mapping{}, preferred: map[schema.GroupKind]Mapping{}, failed: failed,
 	}
 	for _, list := range lists {
 		gv, err := schema.ParseGroupVersion(list.GroupVersion)
@@ -244,10 +266,23 @@ func read(ctx context.Context, d Discovery, last snapshot) snapshot {
 			if scaled[r.Name] {
 				mapping.Replicas = DefaultReplicas
 			}
-			served[kindOf(gv, r)] = mapping
+			next.add(kindOf(gv, r), mapping)
 		}
 	}
-	return snapshot{served: served, failed: failed}
+	for gvk, mapping := range last.served {
+		if failed[gvk.GroupVersion()] != nil {
+			next.add(gvk, mapping)
+		}
+	}
+	return next
+}
+
+// add adds a kind. The server lists the version that it prefers first.
+func (s snapshot) add(gvk schema.GroupVersionKind, mapping Mapping) {
+	s.served[gvk] = mapping
+	if _, ok := s.preferred[gvk.GroupKind()]; !ok {
+		s.preferred[gvk.GroupKind()] = mapping
+	}
 }
 
 // kindOf returns the kind of a resource. Its group and version may differ from the resource's.

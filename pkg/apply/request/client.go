@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -83,6 +84,17 @@ const dryRunTimeout = 35 * time.Second
 
 // ErrAnswer means that a response cannot be read.
 var ErrAnswer = errors.New("reading the server's response")
+
+// ErrUnserved means that the server does not serve the resource of a target. It is not a NotFound error, which is about the object.
+var ErrUnserved = errors.New("the server does not serve the resource")
+
+// served returns the error of a request, ErrUnserved for a 404 without the status that handlers of a resource send.
+func served(err error) error {
+	if apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
+		return fmt.Errorf("%w: %s", ErrUnserved, err.Error()) // it hides err, because callers would take the object for absent
+	}
+	return err
+}
 
 // Target addresses one object.
 type Target struct {
@@ -175,7 +187,7 @@ func (c *Client) Any(ctx context.Context, resource schema.GroupVersionResource) 
 	options := metav1.ListOptions{Limit: 1}
 	err := c.on(c.rest.Get(), Target{Resource: resource}, false).SetHeader("Accept", metadataOnlyList).
 		VersionedParams(&options, metav1.ParameterCodec).Do(ctx).Into(list)
-	return len(list.Items) > 0, err
+	return len(list.Items) > 0, served(err)
 }
 
 // Check lets the server validate and admit a new object without creating it. The result does not depend on whether the object exists,
@@ -294,7 +306,7 @@ func (c *Client) on(r *rest.Request, t Target, named bool) *rest.Request {
 // metadata reads the response. A server that cannot return only metadata, such as some aggregated API servers, sends the whole object.
 func metadata(result rest.Result) (*metav1.PartialObjectMetadata, error) {
 	if err := result.Error(); err != nil {
-		return nil, err
+		return nil, served(err)
 	}
 	meta := &metav1.PartialObjectMetadata{}
 	err := result.Into(meta)

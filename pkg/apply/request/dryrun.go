@@ -113,7 +113,7 @@ func (c *Client) whole(r *rest.Request, t Target, named bool) *rest.Request {
 
 func wholeObject(result rest.Result) (*unstructured.Unstructured, error) {
 	if err := result.Error(); err != nil {
-		return nil, err
+		return nil, served(err)
 	}
 	data, _ := result.Raw() // same error as above
 	object := &unstructured.Unstructured{}

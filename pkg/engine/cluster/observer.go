@@ -37,7 +37,9 @@ func (o *Observer) Object(id manifest.ID) client.Object { return o.gated.object(
 // Look implements rollout.Observer.
 func (o *Observer) Look(ctx context.Context, m *manifest.Manifest, byName bool) observe.Look {
 	mapping, err := o.mapper.Known(ctx, m.GVK())
-	if err != nil && m.Tombstone() {
+	if other, ok := kinds.OtherVersion(err); ok && m.Tombstone() {
+		mapping, err = other, nil
+	} else if err != nil && m.Tombstone() {
 		if mapping, err = o.find(ctx, m.GVK()); kinds.IsNoMatch(err) {
 			return observe.Look{Synced: true} // the kind does not exist, so the object does not exist
 		}
@@ -57,7 +59,7 @@ func (o *Observer) Look(ctx context.Context, m *manifest.Manifest, byName bool) 
 	return o.watcher.Look(scope, namespace, name)
 }
 
-// find returns the mapping of a tombstone's kind. It reads discovery at most once per payload for a kind that is not served, and afterwards
+// find returns the mapping of a tombstone's kind in any served version. It reads discovery at most once per payload for a kind that is not served, and afterwards
 // returns the same error. Look finds such a kind once another caller has refreshed discovery.
 func (o *Observer) find(ctx context.Context, gvk schema.GroupVersionKind) (kinds.Mapping, error) {
 	o.mu.Lock()
@@ -66,7 +68,7 @@ func (o *Observer) find(ctx context.Context, gvk schema.GroupVersionKind) (kinds
 	if err != nil {
 		return kinds.Mapping{}, err
 	}
-	mapping, err := o.mapper.Mapping(ctx, gvk)
+	mapping, err := o.mapper.AnyVersion(ctx, gvk)
 	if kinds.IsNoMatch(err) {
 		o.mu.Lock()
 		defer o.mu.Unlock()

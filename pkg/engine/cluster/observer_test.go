@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/go-logr/logr"
@@ -18,6 +19,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -66,6 +70,23 @@ func TestObserverTreatsOnlyUnservedKindsAsGone(t *testing.T) {
 			assert.Positive(t, asked)
 		})
 	}
+}
+
+// TestObserverFindsTombstonesInOtherVersions checks that a tombstone counts as done only if no version of its kind is served.
+func TestObserverFindsTombstonesInOtherVersions(t *testing.T) {
+	list, err := manifest.Parse("0000_10_x_old.yaml", []byte(`{apiVersion: example.com/v1, kind: Old, metadata: {name: x, annotations: {release.openshift.io/delete: "true"}}}`), manifest.Limits{})
+	require.NoError(t, err)
+	var served []*metav1.APIResourceList
+	mapper := kinds.NewMapper(clock.RealClock{}, discoveryFunc(func() ([]*metav1.APIResourceList, error) { return served, nil }), nil)
+	watcher := observe.New(metadata.NewForConfigOrDie(&rest.Config{}), labels.Everything(), logr.Discard(), func() {}) // never runs
+	o := newObserver(nil, watcher, mapper)
+	assert.Equal(t, observe.Look{Synced: true}, o.Look(t.Context(), list[0], false))
+
+	served = []*metav1.APIResourceList{{GroupVersion: "example.com/v2", APIResources: []metav1.APIResource{{Name: "olds", Kind: "Old"}}}}
+	require.Eventually(t, func() bool {
+		return assert.NoError(t, mapper.Refresh(t.Context())) && !o.Look(t.Context(), list[0], false).Synced
+	}, time.Minute, time.Millisecond)
+	assert.True(t, o.uses(observe.Scope{Resource: schema.GroupVersionResource{Group: "example.com", Version: "v2", Resource: "olds"}}))
 }
 
 // TestSlimBoundsForeignObjects checks the bounds of objects in caches, because anyone can put our label on an object. The fields that
