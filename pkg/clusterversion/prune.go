@@ -61,15 +61,11 @@ func (w *rolling) prune(ctx context.Context) time.Duration {
 			w.log.Info("cannot get the permission to delete orphans", "error", err.Error()) // the failed deletions report it again
 		}
 	}
-	for _, protected := range []bool{false, true} { // CRDs come last, because the objects of their kinds keep them
-		for _, orphan := range due {
-			if ctx.Err() != nil {
-				return 0
-			}
-			if _, is := inventory.Protected(orphan.ID); is == protected {
-				w.pruneOne(ctx, orphan)
-			}
+	for _, orphan := range due {
+		if ctx.Err() != nil {
+			return 0
 		}
+		w.pruneOne(ctx, orphan)
 	}
 	w.engine.Completed(ctx)
 	return w.pruneAgain()

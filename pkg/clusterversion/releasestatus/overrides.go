@@ -35,7 +35,8 @@ func restored(conditions []metav1.Condition) comparison {
 }
 
 // compare compares the overrides with the payload and the inventory if the overrides or the payload have changed. An override also keeps
-// orphans, which only the inventory has and which it keeps while the override exists. Without a payload or an inventory, the last comparison stays.
+// orphans, which only the inventory has and which it keeps while the override exists. Without a payload or an inventory, the last comparison
+// stays.
 func (r *Record) compare(ctx context.Context, content Content) {
 	known := r.known().compared
 	if known.payload == content.Payload && slices.Equal(known.overrides, content.Overrides) || content.Payload == nil && len(content.Overrides) > 0 {

@@ -1,7 +1,7 @@
 // Package drift decides whether an object still matches our last apply. From the response to that apply, earlier observations and the
 // watched state, it returns the next action. It reads only metadata. It also counts repairs and pauses them while another writer keeps
-// reverting them. It sends no requests and keeps no values: package rollout applies manifests, and keeps the
-// values and the Pacer, which all objects share.
+// reverting them. It sends no requests and keeps no values: package rollout applies manifests, and keeps the values and the Pacer, which all
+// objects share.
 package drift
 
 import (
@@ -32,8 +32,8 @@ type Object struct {
 	DefinedAt time.Time
 }
 
-// Unowned reports whether the observed object of a manifest is a custom resource without managedFields. The server can read objects of built-in kinds in
-// all versions, so it discards none of their managedFields.
+// Unowned reports whether the observed object of a manifest is a custom resource without managedFields. The server can read objects of
+// built-in kinds in all versions, so it discards none of their managedFields.
 func Unowned(m *manifest.Manifest, state *observe.State) bool {
 	return state != nil && state.Fields == (ownership.Hash{}) && state.Writer == "" && builtin.Type(m.GVK()) == nil
 }

@@ -143,7 +143,8 @@ func (inv Inventory) Forget(ids ...manifest.ID) Inventory {
 	return inv
 }
 
-// Orphans returns the records of objects that the release no longer contains, sorted by group, kind, namespace and name.
+// Orphans returns the records of objects that the release no longer contains, in the order of their deletion: protected objects come last,
+// because objects of their kinds keep CustomResourceDefinitions. Otherwise it is the order of Compare.
 func (inv Inventory) Orphans() []Record {
 	var orphans []Record
 	for _, r := range inv.Records {
@@ -152,7 +153,8 @@ func (inv Inventory) Orphans() []Record {
 		}
 	}
 	sorted.By(orphans, func(a, b Record) int { return Compare(a.ID, b.ID) })
-	return orphans
+	isProtected := func(r Record) bool { _, is := Protected(r.ID); return is }
+	return slices.Concat(slices.DeleteFunc(slices.Clone(orphans), isProtected), slices.DeleteFunc(orphans, func(r Record) bool { return !isProtected(r) }))
 }
 
 // Compare orders objects by group, kind, namespace and name.

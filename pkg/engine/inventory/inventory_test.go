@@ -79,6 +79,8 @@ func TestOrphansAreSorted(t *testing.T) {
 		Record{ID: manifest.ID{Kind: "Service", Namespace: "a", Name: "b"}, Dropped: "2"},
 		Record{ID: manifest.ID{Kind: "Service", Namespace: "a", Name: "a"}, Dropped: "1"},
 		Record{ID: manifest.ID{Group: "apps", Kind: "Deployment", Namespace: "a", Name: "a"}, Dropped: "1"},
+		Record{ID: manifest.ID{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition", Name: "widgets.example.com"}, Dropped: "1"},
+		Record{ID: manifest.ID{Group: "example.com", Kind: "Widget", Namespace: "a", Name: "a"}, Dropped: "1"},
 		Record{ID: manifest.ID{Kind: "ConfigMap", Namespace: "z", Name: "a"}, Dropped: "1"},
 		Record{ID: manifest.ID{Kind: "ConfigMap", Namespace: "a", Name: "a"}},
 	)
@@ -86,7 +88,10 @@ func TestOrphansAreSorted(t *testing.T) {
 	for _, r := range inv.Orphans() {
 		got = append(got, r.ID.String())
 	}
-	assert.Equal(t, []string{"ConfigMap z/a", "Service a/a", "Service a/b", "Service b/a", "Deployment.apps a/a"}, got)
+	assert.Equal(t, []string{
+		"ConfigMap z/a", "Service a/a", "Service a/b", "Service b/a", "Deployment.apps a/a", "Widget.example.com a/a",
+		"CustomResourceDefinition.apiextensions.k8s.io widgets.example.com",
+	}, got, "definitions come last")
 	assert.Empty(t, Inventory{}.Orphans())
 }
 

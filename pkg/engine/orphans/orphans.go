@@ -56,9 +56,9 @@ type Orphan struct {
 }
 
 // Find returns the objects that the release no longer contains, as far as config's permissions allow. These are the dropped objects of the
-// inventory, and unrecorded objects with our label and fields. The notes name those that the administrator's will keeps. It sends one LIST of metadata for each kind in the release or in a record,
-// and one GET for each dropped object that no list contains. Missing permissions become warnings. It returns an error only if it cannot
-// read the inventory or the served kinds.
+// inventory, and unrecorded objects with our label and fields. The notes name those that the administrator keeps. It sends one LIST of
+// metadata for each kind in the release or in a record, and one GET for each dropped object that no list contains. Missing permissions
+// become warnings. It returns an error only if it cannot read the inventory or the served kinds.
 func Find(ctx context.Context, config *rest.Config, namespace, owner string, pruning inventory.Pruning) (List, error) {
 	config = rest.CopyConfig(config)
 	config.WarningHandler = rest.NoWarnings{} // deprecated kinds are listed like all others

@@ -28,18 +28,14 @@ func (u *remover) clusterVersion(ctx context.Context) error {
 	}
 	object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: u.version.Name, UID: u.version.UID}}
 	object.SetGroupVersionKind(configv1.GroupVersion.WithKind("ClusterVersion"))
-	return u.remove(ctx, object, metav1.DeletePropagationOrphan)
-}
-
-// remove deletes one object and waits until it no longer exists. It never removes finalizers itself.
-func (u *remover) remove(ctx context.Context, object *metav1.PartialObjectMetadata, propagation metav1.DeletionPropagation) error {
-	if err := u.startRemoval(ctx, object, propagation); err != nil {
+	u.pending = []*metav1.PartialObjectMetadata{object}
+	if err := u.startRemoval(ctx, object, metav1.DeletePropagationOrphan); err != nil {
 		return err
 	}
-	return u.awaitDeletion(ctx, []*metav1.PartialObjectMetadata{object})
+	return u.awaitDeletion(ctx, u.pending)
 }
 
-// startRemoval requests the deletion of the observed object, but not of a newer object with the same name.
+// startRemoval requests the deletion of the observed object, but not of a newer object with the same name. It never removes finalizers.
 func (u *remover) startRemoval(ctx context.Context, object *metav1.PartialObjectMetadata, propagation metav1.DeletionPropagation) error {
 	if u.removal.DryRun {
 		return nil
@@ -78,17 +74,19 @@ func guarded(object *metav1.PartialObjectMetadata) bool {
 		object.Kind == target.CRDKind && (object.Name == target.NeededCRDs()[0] || object.Name == api.ReleaseStatusDefinition)
 }
 
-// awaitDeletion waits until the objects no longer exist, and logs the reasons why they still exist.
+// awaitDeletion waits until the objects, which are the first pending ones, no longer exist, and logs the reasons why they still exist.
 func (u *remover) awaitDeletion(ctx context.Context, objects []*metav1.PartialObjectMetadata) error {
 	logged := ""
+	left, later := objects, u.pending[len(objects):]
 	var remaining []string
 	hasFinalizers := false
 	err := wait.PollUntilContextCancel(ctx, 250*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		if u.removal.DryRun {
 			return true, nil
 		}
+		var existing []*metav1.PartialObjectMetadata
 		remaining, hasFinalizers = nil, false
-		for _, object := range objects {
+		for _, object := range left {
 			if err := u.lease.Renew(ctx); err != nil {
 				return false, err
 			}
@@ -100,7 +98,6 @@ func (u *remover) awaitDeletion(ctx context.Context, objects []*metav1.PartialOb
 			err := u.Get(ctx, client.ObjectKeyFromObject(object), live)
 			switch {
 			case apierrors.IsNotFound(err), meta.IsNoMatchError(err), err == nil && object.UID != "" && live.GetUID() != object.UID:
-				u.pending = slices.DeleteFunc(u.pending, func(p *metav1.PartialObjectMetadata) bool { return p == object })
 				continue
 			case err != nil:
 				return false, err
@@ -110,8 +107,9 @@ func (u *remover) awaitDeletion(ctx context.Context, objects []*metav1.PartialOb
 				text += " (" + reasons + ")"
 				hasFinalizers = hasFinalizers || strings.Contains(reasons, "finalizers")
 			}
-			remaining = append(remaining, text)
+			existing, remaining = append(existing, object), append(remaining, text)
 		}
+		left, u.pending = existing, slices.Concat(existing, later)
 		if text := printable.List(remaining, printable.Few); text != logged && text != "" {
 			u.log("waiting for the deletion of " + text)
 			logged = text
