@@ -198,6 +198,8 @@ func (v *Vandal) Do(ctx context.Context, e Edit) (time.Duration, error) {
 	}
 	start := time.Now()
 	timeout := time.After(v.wait)
+	stuck := time.NewTicker(stuckAfter)
+	defer stuck.Stop()
 	for {
 		select {
 		case s, ok := <-seen:
@@ -209,6 +211,10 @@ func (v *Vandal) Do(ctx context.Context, e Edit) (time.Duration, error) {
 				start = later(start, s.at) // deleting a CRD, for example, takes seconds
 			case d.undone(s.object):
 				return max(0, s.at.Sub(start)), nil
+			}
+		case <-stuck.C:
+			if err := v.unstick(ctx, resource, e, live); err != nil {
+				return 0, err
 			}
 		case <-timeout:
 			return 0, errors.Join(ErrNotRepaired, d.putBack(ctx))
@@ -354,6 +360,28 @@ func (v *Vandal) remove(ctx context.Context, resource dynamic.ResourceInterface,
 			return err
 		},
 	}, nil
+}
+
+// stuckAfter is the time after which the deletion of a definition is stuck. It is much longer than a deletion without objects takes.
+const stuckAfter = 2 * time.Second
+
+// unstick makes the API server continue the deletion of a definition. The server writes the status of the definition several times, and
+// after a conflict between its own writes, it continues only after another write, or after up to five minutes.
+func (v *Vandal) unstick(ctx context.Context, resource dynamic.ResourceInterface, e Edit, live *unstructured.Unstructured) error {
+	if e.Kind() != editDelete+" CustomResourceDefinition" {
+		return nil
+	}
+	now, err := resource.Get(ctx, live.GetName(), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && now.GetDeletionTimestamp() == nil {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	touch := change{[]string{"metadata", "annotations", "vandal"}, now.GetResourceVersion()}
+	if _, err = touch.make(ctx, resource, live.GetName()); apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
 }
 
 // change is another value at a path of keys; nil removes the current value.
