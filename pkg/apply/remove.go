@@ -65,11 +65,11 @@ func waiting(meta *metav1.PartialObjectMetadata) string {
 }
 
 // Prune deletes an orphan: an object of an earlier release without a manifest in the current one. The caller passes its kind and name, and
-// its UID if known. Prune deletes only objects of ours, which have the UID, our Apply entry and our owner's label. It skips all others,
-// with a Message that gives the reason. It always skips kinds that hold more than the release shipped: volumes, claims, DataVolumes,
-// namespaces, the ClusterVersion, and CRDs while objects of their kind exist. Errors name the object.
+// its UID if known. Prune deletes only objects of ours, see ownership.KeepsOrphan. It skips all others, with a Message that gives the
+// reason. It always skips kinds that hold more than the release shipped: volumes, claims, DataVolumes, namespaces, the ClusterVersion, and
+// CRDs while objects of their kind exist. Errors name the object.
 func (a *Applier) Prune(ctx context.Context, gvk schema.GroupVersionKind, namespace, name string, uid types.UID) (Change, error) {
-	change, err := a.remapped(ctx, func() (Change, error) { return a.prune(ctx, gvk, namespace, name, uid) })
+	change, err := a.remapped(ctx, func() (Change, error) { return a.prune(ctx, gvk, namespace, name, uid, false) })
 	if err != nil {
 		return Change{}, fmt.Errorf("pruning %s %s: %w", gvk.GroupKind(), types.NamespacedName{Namespace: namespace, Name: name}, err)
 	}
@@ -78,71 +78,47 @@ func (a *Applier) Prune(ctx context.Context, gvk schema.GroupVersionKind, namesp
 
 // PredictPrune returns what Prune would do: Deleting, Skipped with the reason or, if there is no object, Deleted without a UID.
 func (a *Applier) PredictPrune(ctx context.Context, gvk schema.GroupVersionKind, namespace, name string, uid types.UID) (Change, error) {
-	return a.remapped(ctx, func() (Change, error) {
-		_, live, change, err := a.prunable(ctx, gvk, namespace, name, uid)
-		if live != nil {
-			change.Action = Deleting
-		}
-		return change, err
-	})
+	return a.remapped(ctx, func() (Change, error) { return a.prune(ctx, gvk, namespace, name, uid, true) })
 }
 
-func (a *Applier) prune(ctx context.Context, gvk schema.GroupVersionKind, namespace, name string, uid types.UID) (Change, error) {
-	t, live, change, err := a.prunable(ctx, gvk, namespace, name, uid)
-	if live == nil {
-		return change, err
-	}
-	return a.deleteLive(ctx, t, live, gvk.GroupKind(), true)
-}
-
-// prunable returns the object that Prune may delete. live is nil if there is none; then change is the result.
-func (a *Applier) prunable(ctx context.Context, gvk schema.GroupVersionKind, namespace, name string, uid types.UID,
-) (t request.Target, live *metav1.PartialObjectMetadata, change Change, err error) {
+func (a *Applier) prune(ctx context.Context, gvk schema.GroupVersionKind, namespace, name string, uid types.UID, predict bool) (Change, error) {
 	gk := gvk.GroupKind()
 	if _, irreplaceable := manifest.Irreplaceable(gk); irreplaceable {
-		return t, nil, skipped("the operator never prunes objects of kind %s, because their content would also be deleted: use a tombstone to delete it", gvk.Kind), nil
+		return Change{Action: Skipped, Message: fmt.Sprintf("the operator never prunes objects of kind %s, because their content would also be "+
+			"deleted: use a tombstone to delete it", gvk.Kind)}, nil
 	}
 	mapping, err := a.mapper.AnyVersion(ctx, gvk)
 	if kinds.IsNoMatch(err) {
-		return t, nil, Change{Action: Deleted, Message: "its kind is not served"}, nil
+		return Change{Action: Deleted, Message: "its kind is not served"}, nil
 	}
 	if err != nil {
-		return t, nil, Change{}, err
+		return Change{}, err
 	}
-	if t, err = address(mapping, namespace, name); err != nil {
-		return t, nil, Change{}, err
+	t, err := address(mapping, namespace, name)
+	if err != nil {
+		return Change{}, err
 	}
 	meta, err := a.client.Get(ctx, t)
-	switch {
-	case apierrors.IsNotFound(err):
-		return t, nil, Change{Action: Deleted}, nil
-	case err != nil:
-		return t, nil, Change{}, err
-	case uid != "" && meta.UID != uid:
-		return t, nil, skipped("it is a newer object with the same name as the object of an earlier release"), nil
-	case a.builder.Owner.Name == "" || meta.Labels[api.OwnedByLabel] != a.builder.Owner.Name:
-		return t, nil, skipped("its label %s does not mark it as the version operator's", api.OwnedByLabel), nil
-	case !ownership.Applied(meta.ManagedFields):
-		return t, nil, skipped("the version operator owns none of its fields"), nil
+	if apierrors.IsNotFound(err) {
+		return Change{Action: Deleted}, nil
 	}
-	if reason := ownership.Controlled(meta); reason != "" {
-		return t, nil, kept(reason), nil
+	if err != nil {
+		return Change{}, err
 	}
-	if gk == crdKind && meta.DeletionTimestamp == nil {
-		if reason, err := a.instances(ctx, t); err != nil || reason != "" {
-			return t, nil, kept(reason), err
+	reason, temporary := ownership.KeepsOrphan(meta, a.builder.Owner.Name, uid)
+	if reason == "" && gk == crdKind && meta.DeletionTimestamp == nil {
+		temporary = true
+		if reason, err = a.instances(ctx, t); err != nil {
+			return Change{}, err
 		}
 	}
-	return t, meta, Change{}, nil
-}
-
-// kept returns the result for an orphan that other objects keep for now.
-func kept(reason string) Change {
-	return Change{Action: Skipped, Temporary: true, Message: reason}
-}
-
-func skipped(format string, args ...any) Change {
-	return Change{Action: Skipped, Message: fmt.Sprintf(format, args...)}
+	switch {
+	case reason != "":
+		return Change{Action: Skipped, Temporary: temporary, Message: reason}, nil
+	case predict:
+		return Change{Action: Deleting}, nil
+	}
+	return a.deleteLive(ctx, t, meta, gk, true)
 }
 
 // instances returns the reason to keep a CRD: objects of its kind exist, or it is unknown whether they do. All versions serve the same

@@ -159,7 +159,7 @@ func TestPruneSparesForeignObjects(t *testing.T) {
 		}},
 		{"another-owner", "label", func(m *manifest.Manifest) { must(t, stranger, m) }},
 		{"no-owner", "label", func(m *manifest.Manifest) { must(t, ownerless, m) }},
-		{"labeled", "owns none of its fields", func(m *manifest.Manifest) {
+		{"labeled", "no fields of the version operator", func(m *manifest.Manifest) {
 			obj := m.Object.DeepCopy()
 			obj.SetLabels(map[string]string{api.OwnedByLabel: owner.Name})
 			require.NoError(t, otherClient(t).Create(t.Context(), obj))
@@ -168,7 +168,7 @@ func TestPruneSparesForeignObjects(t *testing.T) {
 			must(t, a, m)
 			merge(t, m, `{"metadata":{"labels":{"`+api.OwnedByLabel+`":null}}}`)
 		}},
-		{"given-up", "owns none of its fields", func(m *manifest.Manifest) {
+		{"given-up", "no fields of the version operator", func(m *manifest.Manifest) {
 			must(t, a, m)
 			merge(t, m, `{"metadata":{"managedFields":[{}]}}`)
 		}},

@@ -6,6 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/cluster-version/cvo/pkg/api"
 )
 
 // OtherController returns the owner reference of the object's controller, or nil if it has none or its controller is a ClusterVersion. An
@@ -35,6 +37,22 @@ func Controlled(m *metav1.PartialObjectMetadata) string {
 		return c.Kind + " " + c.Name + " is its controller"
 	}
 	return ""
+}
+
+// KeepsOrphan returns the reason not to delete an object of an earlier release: an orphan has the recorded UID if there is one, our owner's
+// label and fields of ours, and no foreign controller. The reason is empty if the object may be deleted. It is temporary if it may end
+// without an administrator.
+func KeepsOrphan(m *metav1.PartialObjectMetadata, owner string, recorded types.UID) (reason string, temporary bool) {
+	switch {
+	case recorded != "" && m.UID != recorded:
+		return "it is a newer object with the same name", false
+	case owner == "" || m.Labels[api.OwnedByLabel] != owner:
+		return "it does not have the version operator's label", false
+	case !Applied(m.ManagedFields):
+		return "it has no fields of the version operator", false
+	}
+	reason = Controlled(m)
+	return reason, reason != ""
 }
 
 // namesOwner reports whether our own apply sets the reference to the owner with the given UID. Some manifests contain such a reference.

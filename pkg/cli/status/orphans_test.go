@@ -120,7 +120,7 @@ func TestStatusListsOrphans(t *testing.T) {
 
 KIND                NAMESPACE  NAME        LAST-IN  DROPPED-BY  NOTE
 ConfigMap           app        deleting    1.1.0    1.2.0       being deleted
-ConfigMap           app        stripped    1.1.0    1.2.0       lacks our label
+ConfigMap           app        stripped    1.1.0    1.2.0       it does not have the version operator's label
 ConfigMap           app        there       1.0.0    1.1.0
 ConfigMap           app        unrecorded  -        -           not recorded
 Namespace           -          old         1.0.0    1.1.0       protected: its content would be deleted with it

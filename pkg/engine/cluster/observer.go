@@ -59,8 +59,8 @@ func (o *Observer) Look(ctx context.Context, m *manifest.Manifest, byName bool) 
 	return o.watcher.Look(scope, namespace, name)
 }
 
-// find returns the mapping of a tombstone's kind in any served version. It reads discovery at most once per payload for a kind that is not served, and afterwards
-// returns the same error. Look finds such a kind once another caller has refreshed discovery.
+// find returns the mapping of a tombstone's kind in any served version. It reads discovery at most once per payload for a kind that is not
+// served, and afterwards returns the same error. Look finds such a kind once another caller has refreshed discovery.
 func (o *Observer) find(ctx context.Context, gvk schema.GroupVersionKind) (kinds.Mapping, error) {
 	o.mu.Lock()
 	err := o.unserved[gvk]

@@ -100,6 +100,8 @@ func assess(o Object, seen *Observed, look observe.Look, now time.Time, pacer *P
 	case !look.Synced && trusted && !isDoubtful(o, look):
 		seen.DoubtedSince = time.Time{}
 		return Need{}
+	case look.Unserved && !trusted && !o.Manifest.Tombstone():
+		return Need{Apply: true} // no watch will confirm the object, and only an apply names the cause
 	case !look.Synced:
 		if seen.DoubtedSince.IsZero() {
 			seen.DoubtedSince = now

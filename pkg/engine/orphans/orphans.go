@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
@@ -178,24 +177,9 @@ func GroupKind(id manifest.ID) schema.GroupKind {
 	return schema.GroupKind{Group: id.Group, Kind: id.Kind}
 }
 
-// seen is the state of an object in the cluster.
-type seen struct {
-	uid      types.UID
-	ours     bool // has fields that we applied
-	deleting bool
-	// controller is the reason not to prune an object of another controller; empty for others.
-	controller string
-}
-
-func look(meta *metav1.PartialObjectMetadata) seen {
-	return seen{
-		uid: meta.UID, ours: ownership.Applied(meta.ManagedFields), deleting: meta.DeletionTimestamp != nil, controller: ownership.Controlled(meta),
-	}
-}
-
 // list reads the objects of these kinds with the owner's label. If it cannot list a kind, it adds a warning.
-func (f *finder) list(ctx context.Context, served servedKinds, kinds []schema.GroupKind) map[manifest.ID]seen {
-	found := make([]map[manifest.ID]seen, len(kinds))
+func (f *finder) list(ctx context.Context, served servedKinds, kinds []schema.GroupKind) map[manifest.ID]*metav1.PartialObjectMetadata {
+	found := make([]map[manifest.ID]*metav1.PartialObjectMetadata, len(kinds))
 	failed := make([]error, len(kinds))
 	var group errgroup.Group
 	group.SetLimit(8)
@@ -206,7 +190,7 @@ func (f *finder) list(ctx context.Context, served servedKinds, kinds []schema.Gr
 		})
 	}
 	_ = group.Wait() // errors are in failed
-	all := map[manifest.ID]seen{}
+	all := map[manifest.ID]*metav1.PartialObjectMetadata{}
 	for i, kind := range kinds {
 		if failed[i] != nil {
 			f.warnings[fmt.Sprintf("cannot list objects of kind %s: %v", kind, failed[i])] = true
@@ -216,27 +200,27 @@ func (f *finder) list(ctx context.Context, served servedKinds, kinds []schema.Gr
 	return all
 }
 
-func (f *finder) listKind(ctx context.Context, kind schema.GroupKind, resource schema.GroupVersionResource) (map[manifest.ID]seen, error) {
-	found := map[manifest.ID]seen{}
+func (f *finder) listKind(ctx context.Context, kind schema.GroupKind, resource schema.GroupVersionResource) (map[manifest.ID]*metav1.PartialObjectMetadata, error) {
+	found := map[manifest.ID]*metav1.PartialObjectMetadata{}
 	pages := pager.New(pager.SimplePageFunc(func(o metav1.ListOptions) (runtime.Object, error) {
 		return f.objects.Resource(resource).List(ctx, o)
 	}))
 	err := pages.EachListItem(ctx, metav1.ListOptions{LabelSelector: api.OwnedByLabel + "=" + f.owner}, func(object runtime.Object) error {
 		meta := object.(*metav1.PartialObjectMetadata)
-		found[manifest.ID{Group: kind.Group, Kind: kind.Kind, Namespace: meta.Namespace, Name: meta.Name}] = look(meta)
+		found[manifest.ID{Group: kind.Group, Kind: kind.Kind, Namespace: meta.Namespace, Name: meta.Name}] = meta
 		return nil
 	})
 	return found, err
 }
 
 // dropped describes an object that a release no longer contains.
-func (f *finder) dropped(ctx context.Context, served servedKinds, labeled map[manifest.ID]seen, r inventory.Record) Orphan {
+func (f *finder) dropped(ctx context.Context, served servedKinds, labeled map[manifest.ID]*metav1.PartialObjectMetadata, r inventory.Record) Orphan {
 	o := Orphan{ID: r.ID, LastRelease: r.Release, DroppedBy: r.Dropped}
 	o.Protected, _ = inventory.Protected(r.ID)
-	now, ok := labeled[r.ID]
-	if !ok {
-		meta, err := f.get(ctx, served, r)
-		switch {
+	meta := labeled[r.ID]
+	if meta == nil {
+		var err error
+		switch meta, err = f.get(ctx, served, r); {
 		case apierrors.IsNotFound(err):
 			o.Exists, o.Note = new(false), "gone"
 			return o
@@ -244,24 +228,18 @@ func (f *finder) dropped(ctx context.Context, served servedKinds, labeled map[ma
 			o.Note = fmt.Sprintf("cannot be read: %v", err)
 			return o
 		}
-		now = look(meta)
-		o.Note = "lacks our label"
 	}
 	o.Exists = new(true)
-	switch {
-	case now.deleting:
+	keeps, _ := ownership.KeepsOrphan(meta, f.owner, r.UID)
+	switch stays := f.pruning.Stays(r.ID); {
+	case meta.DeletionTimestamp != nil:
 		o.Note = "being deleted"
-	case o.Note != "":
-	case f.pruning.Stays(r.ID) != "":
-		o.Note = f.pruning.Stays(r.ID)
-	case o.Protected != "":
+	case stays != "":
+		o.Note = stays
+	case keeps == "" && o.Protected != "":
 		o.Note = "protected: " + o.Protected
-	case r.UID != "" && now.uid != r.UID:
-		o.Note = "kept: a newer object with the same name"
-	case !now.ours:
-		o.Note = "kept: it has no fields of ours"
 	default:
-		o.Note = now.controller
+		o.Note = keeps
 	}
 	return o
 }
@@ -283,10 +261,10 @@ func (f *finder) get(ctx context.Context, served servedKinds, r inventory.Record
 
 // unrecorded returns the objects that we applied but that have no record. The operator records an object shortly after applying it. So if
 // unrecorded finds any, it reads the inventory again.
-func (f *finder) unrecorded(ctx context.Context, labeled map[manifest.ID]seen, inv inventory.Inventory) ([]Orphan, error) {
+func (f *finder) unrecorded(ctx context.Context, labeled map[manifest.ID]*metav1.PartialObjectMetadata, inv inventory.Inventory) ([]Orphan, error) {
 	ids := map[manifest.ID]bool{}
-	for id, now := range labeled {
-		if _, recorded := inv.Records[id]; now.ours && !recorded {
+	for id, meta := range labeled {
+		if _, recorded := inv.Records[id]; ownership.Applied(meta.ManagedFields) && !recorded {
 			ids[id] = true
 		}
 	}
@@ -307,7 +285,7 @@ func (f *finder) unrecorded(ctx context.Context, labeled map[manifest.ID]seen, i
 		if o.Protected, protected = inventory.Protected(id); protected {
 			o.Note += "; protected: " + o.Protected
 		}
-		if labeled[id].deleting {
+		if labeled[id].DeletionTimestamp != nil {
 			o.Note = "not recorded; being deleted"
 		}
 		list = append(list, o)

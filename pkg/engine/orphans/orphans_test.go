@@ -146,8 +146,8 @@ func TestFindListsDroppedObjects(t *testing.T) {
 	assert.Equal(t, "1.1.0", list.Release)
 	assert.Empty(t, list.Warnings)
 	assert.Equal(t, map[string]string{
-		"old": "", "deleting": "being deleted", "stripped": "lacks our label", "controlled": "Shop shop is its controller", "gone": "gone", "unserved": "gone", "default": "lacks our label",
-		"replaced": "kept: a newer object with the same name", "disowned": "kept: it has no fields of ours",
+		"old": "", "deleting": "being deleted", "stripped": "it does not have the version operator's label", "controlled": "Shop shop is its controller", "gone": "gone", "unserved": "gone", "default": "it does not have the version operator's label",
+		"replaced": "it is a newer object with the same name", "disowned": "it has no fields of the version operator",
 	}, notes(list))
 	exists := map[string]bool{}
 	for _, o := range list.Orphans {

@@ -433,6 +433,23 @@ func TestRunReappliesObjectsOfAnUnservedResource(t *testing.T) {
 	})
 }
 
+func TestRestoredObjectOfAnUnservedResourceIsAppliedAtOnce(t *testing.T) {
+	c := newCluster()
+	m := configMap(t, "10_a_01", "a")
+	plan := newPlan(t, release.Reconciling, m)
+	_, settled := c.roll(t, plan, rollout.Settled{})
+	c.takeLog()
+	restored := rollout.Restore(inventory.Inventory{}.With(settled.Records(plan)...), "1.1.0")
+
+	c.unsynced = true
+	_, settled = c.roll(t, plan, restored)
+	assert.Empty(t, c.takeLog(), "the watch may still confirm the object")
+	c.unserved = true
+	progress, _ := c.roll(t, plan, settled)
+	assert.Equal(t, []string{"apply a"}, c.takeLog())
+	assert.True(t, progress.Complete)
+}
+
 // TestRunStartsTheWatchOfAnAppliedObject covers an object whose kind was unknown before the apply. Without the watch, no event would cause
 // another pass.
 func TestRunStartsTheWatchOfAnAppliedObject(t *testing.T) {
