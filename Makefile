@@ -15,6 +15,8 @@ export GOFLAGS := $(strip $(shell go env GOFLAGS) -trimpath)
 # A workspace of the user would change the modules, and CDPATH the folder in which a script works.
 export GOWORK := off
 export CDPATH :=
+# A hook of git sets these, and then git would ignore the folder in which tests run it.
+unexport GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_PREFIX
 
 # VERSION is stamped into bin/cvo: a tag, or a tag with the commits since, or the commit.
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
@@ -128,7 +130,7 @@ MODULE := github.com/cluster-version/cvo
 LIST := go list ./test/nodes ./pkg/cli ./pkg/install/uninstall ./pkg/apply ./... | grep -vE '^$(MODULE)/test/($(WHOLE))$$'
 PACKAGES = $$($(LIST))
 # `make test` runs these packages without Go's test cache, because their tests build programs, or run scripts or installed programs.
-BUILDERS := cmd/cvo|hack|test/e2e/cluster|test/e2e/platform|test/env|test/monitoring|test/operators/actor
+BUILDERS := cmd/cvo|hack|pkg/operator/clustermetrics|pkg/update/metrics/source|test/e2e/cluster|test/e2e/platform|test/env|test/monitoring|test/operators/actor
 CACHED = $$($(LIST) | grep -vE '^$(MODULE)/($(BUILDERS))$$')
 # Most tests wait for control planes, so more packages than cores run in parallel.
 PROCESSES = $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores + (cores + 1) / 2)))

@@ -43,10 +43,9 @@ fi
 
 # words that hide who acts: "reports" instead of "tells", "an administrator" instead of "somebody"
 words='tell|tells|told|whoever|nobody|somebody|anew'
-texts=$({
-  search -i -e "(^|[^:])//.*\\b($words)\\b" -- '*.go'
-  search -i -e "\\b($words)\\b" -- '*.md' ':!docs/reference'
-} | grep -vF 'user nobody' || [ $? -eq 1 ]) # the Unix account
+comments=$(search -i -e "(^|[^:])//.*\\b($words)\\b" -- '*.go')
+pages=$(search -i -e "\\b($words)\\b" -- '*.md' ':!docs/reference')
+texts=$(printf '%s\n' "$comments" "$pages" | grep -v -e '^$' -e 'user nobody' || [ $? -eq 1 ]) # the Unix account
 if [ -n "$texts" ]; then
   printf 'rewrite these: name who acts:\n%s\n' "$texts" >&2
   bad=1

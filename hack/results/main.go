@@ -172,8 +172,8 @@ func ran(runs []run, skipped bool) error {
 		for _, name := range slices.Sorted(maps.Keys(packages)) {
 			p := packages[name]
 			switch {
-			case p.action == "pass" && hasFailed(p.tests):
-				return fmt.Errorf("a test of %s failed, and the package exits with 0: its TestMain must exit with the result of m.Run", name)
+			case p.action == "pass" && len(p.failures()) > 0:
+				return fmt.Errorf("a test of %s failed or did not end, and the package exits with 0: its TestMain must exit with the result of m.Run, and no test may end the process", name)
 			case p.action == "":
 				return fmt.Errorf("the tests of %s did not end: one of them has ended the process", name)
 			case p.action == "pass" && len(p.tests) == 0 && !p.isEmpty:
@@ -194,22 +194,13 @@ func ran(runs []run, skipped bool) error {
 	return errors.New("no test ran: PKG or TESTFLAGS selects none, or all were skipped")
 }
 
-func hasFailed(tests map[string]event) bool {
-	for _, test := range tests {
-		if test.Action == "fail" {
-			return true
-		}
-	}
-	return false
-}
-
 // failed lists the tests that failed or did not end. Of a package that failed without one, for example because it did not compile, it
 // lists the package alone.
 func failed(out io.Writer, runs []run) {
 	var lines []string
 	for _, packages := range runs {
 		for name, p := range packages {
-			if p.action != "" && p.action != "fail" && !hasFailed(p.tests) {
+			if p.action != "" && p.action != "fail" && len(p.failures()) == 0 {
 				continue
 			}
 			for _, test := range p.failures() {

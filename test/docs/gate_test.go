@@ -49,9 +49,10 @@ func makeVariable(t *testing.T, name string) string {
 	return line[1]
 }
 
-// TestBuildersAreNotCached looks for packages whose tests build programs or run scripts. Go's test cache tracks neither.
+// TestBuildersAreNotCached looks for packages whose tests build programs, or run scripts or installed programs. Go's test cache tracks none of
+// them.
 func TestBuildersAreNotCached(t *testing.T) {
-	builds := regexp.MustCompile(`"build", "-|exec\.Command.*"build"|exec\.Command.*\.sh"|program\.Build\(|platform\.New\(`)
+	builds := regexp.MustCompile(`"build", "-|exec\.Command.*"build"|exec\.Command.*\.sh"|program\.Build\(|platform\.New\(|fixture\.(Promtool|HasPrometheus|RunPrometheus)\(`)
 	uncached := regexp.MustCompile(`^(test/(` + makeVariable(t, "WHOLE") + `)|` + makeVariable(t, "BUILDERS") + `)$`)
 	found := 0
 	for _, folder := range []string{"cmd", "examples", "hack", "internal", "manifests", "pkg", "test"} {
@@ -65,7 +66,7 @@ func TestBuildersAreNotCached(t *testing.T) {
 			}
 			found++
 			folder, err := filepath.Rel(root, filepath.Dir(path))
-			assert.Regexp(t, uncached, filepath.ToSlash(folder), "add the package to BUILDERS in the Makefile, because %s builds a program or runs a script", path)
+			assert.Regexp(t, uncached, filepath.ToSlash(folder), "add the package to BUILDERS in the Makefile, because %s builds a program, or runs a script or an installed program", path)
 			return err
 		}))
 	}

@@ -32,27 +32,33 @@ func TestDriftIsRepairedByOneWrite(t *testing.T) {
 	p.await("4.22.9 to complete", 3*time.Minute, completed("4.22.9"))
 	p.awaitRecords("4.22.9")
 
-	filter := inclusion.Filter{Capabilities: inclusion.AllCapabilities(nil)}
-	loaded, err := payload.Load(os.DirFS(r.fromDir), "release", payload.Options{Filter: filter})
-	require.NoError(t, err)
-	v, err := vandal.New(p.env.Config("vandal"), loaded.Manifests, driftWait, rand.New(rand.NewPCG(1, 1)))
-	require.NoError(t, err)
-	edits, kinds := vandal.Plan(loaded.Manifests, driftEdits, rand.New(rand.NewPCG(1, 0)))
-	require.Len(t, edits, driftEdits)
-	require.Equal(t, 20, kinds)
-
 	begin := time.Now()
-	times := make([]float64, 0, len(edits))
-	for _, e := range edits {
-		took, err := v.Do(t.Context(), e)
-		if assert.NoError(t, err, e.String()) {
-			times = append(times, took.Seconds())
-		}
-	}
-	t.Logf("%d edits of %d kinds: repaired after %.0f ms (median), %.0f ms (p99), %.0f ms at most", len(times), kinds,
-		1e3*vandal.Percentile(times, 0.5), 1e3*vandal.Percentile(times, 0.99), 1e3*vandal.Percentile(times, 1))
+	times, kinds := p.vandalize(r.fromDir, driftEdits)
+	require.Equal(t, 20, kinds)
 	assert.LessOrEqual(t, vandal.Percentile(times, 0.99), driftLimit.Seconds())
 
 	repairs := len(p.appliedSince(begin))
 	assert.InDelta(t, driftEdits, repairs, driftEdits/20.0, "one write per edit, plus the status of recreated objects")
+}
+
+// vandalize damages objects of a release one by one, and checks that each is repaired. It returns the times in seconds until the repairs,
+// and the number of kinds.
+func (p *platform) vandalize(dir string, n int) (times []float64, kinds int) {
+	p.t.Helper()
+	filter := inclusion.Filter{Capabilities: inclusion.AllCapabilities(nil)}
+	loaded, err := payload.Load(os.DirFS(dir), "release", payload.Options{Filter: filter})
+	require.NoError(p.t, err)
+	v, err := vandal.New(p.env.Config("vandal"), loaded.Manifests, driftWait, rand.New(rand.NewPCG(1, 1)))
+	require.NoError(p.t, err)
+	edits, kinds := vandal.Plan(loaded.Manifests, n, rand.New(rand.NewPCG(1, 0)))
+	require.Len(p.t, edits, n)
+	for _, e := range edits {
+		took, err := v.Do(p.t.Context(), e)
+		if assert.NoError(p.t, err, e.String()) {
+			times = append(times, took.Seconds())
+		}
+	}
+	p.t.Logf("%d edits of %d kinds: repaired after %.0f ms (median), %.0f ms (p99), %.0f ms at most", len(times), kinds,
+		1e3*vandal.Percentile(times, 0.5), 1e3*vandal.Percentile(times, 0.99), 1e3*vandal.Percentile(times, 1))
+	return times, kinds
 }

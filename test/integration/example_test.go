@@ -22,7 +22,8 @@ import (
 )
 
 // TestExamplePlatformInstallsAndUpdates follows a platform team that uses only commands of cvo: create a key; build, sign and inspect two
-// releases, with the node stage; install the first and update to the second.
+// releases, with the node stage; install the first and update to the second. In between, the operator is killed, and a careless user
+// damages objects.
 //
 //threat:clusterversion-deleted-platform prevents an accidental deletion of the ClusterVersion
 func TestExamplePlatformInstallsAndUpdates(t *testing.T) {
@@ -38,7 +39,8 @@ func TestExamplePlatformInstallsAndUpdates(t *testing.T) {
 	for _, version := range []string{"1.0.0", "1.1.0"} {
 		tag := p.registry.Host() + "/example/release:" + version
 		out, err := p.run("release", "new", "--from-dir", filepath.Join("../../examples/platform", version),
-			"--from-dir", filepath.Join("../../examples/platform/nodes", version), nodeimage.Component+"="+stage.ByDigest(), "--name", version, "--previous", "1.0.0", "--no-operator", "--created", "2026-01-01T00:00:00Z", "--to-image", tag)
+			"--from-dir", filepath.Join("../../examples/platform/nodes", version), nodeimage.Component+"="+stage.ByDigest(), "--name", version,
+			"--previous", "1.0.0", "--no-operator", "--created", "2026-01-01T00:00:00Z", "--to-image", tag, "--to-dir", filepath.Join(p.dir, version))
 		require.NoError(t, err)
 		digest, _, _ := strings.Cut(out, " ")
 		images[version] = p.registry.Host() + "/example/release@" + digest
@@ -49,10 +51,18 @@ func TestExamplePlatformInstallsAndUpdates(t *testing.T) {
 	_, err = p.run("install", "--no-operator", "--release-image", images["1.0.0"], "--trust", p.trust)
 	require.NoError(t, err)
 	p.start("operators", "--delay", "200ms")
-	p.operator(images["1.0.0"])
+	operator := p.operator(images["1.0.0"])
 	cv := p.await("1.0.0 to complete", time.Minute, completed("1.0.0"))
 	assert.True(t, cv.Status.History[0].Verified)
 	require.NotNil(t, p.object("v1", "Service", "example-dns", "example-dns-legacy"))
+
+	p.awaitRecords("1.0.0")
+	operator.kill()
+	p.releaseLease()
+	begin := time.Now()
+	p.operator(images["1.0.0"])
+	p.vandalize(filepath.Join(p.dir, "1.0.0"), 60)
+	assert.InDelta(t, 60, len(p.appliedSince(begin)), 60/20.0, "the new operator writes only to repair")
 
 	p.update(configv1.Update{Version: "1.1.0", Image: images["1.1.0"]})
 	p.await("1.1.0 to complete", time.Minute, completed("1.1.0"))

@@ -131,6 +131,8 @@ func isEditAllowed(m *manifest.Manifest, act string, manifests []*manifest.Manif
 		return true
 	}
 	switch m.GVK().Kind {
+	case "Job": // a finished Job with a time to live may end at any time
+		return false
 	case "Namespace": // never gone without a controller that empties it
 		return false
 	case "ClusterOperator": // another operator would have to restore its status

@@ -54,7 +54,7 @@ func inNamespace(t *testing.T) bool {
 	}
 	require.NoError(t, err, string(output))
 	if bytes.Contains(output, []byte("--- SKIP")) {
-		t.Skip(string(output))
+		fixture.SkipUnlessCI(t, string(output))
 	}
 	return false
 }
@@ -112,7 +112,7 @@ func setFlags(t *testing.T, path string, flags int) {
 	require.NoError(t, err)
 	if err := unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, flags); err != nil {
 		_ = f.Close()
-		t.Skip("no inode flags: ", err)
+		fixture.SkipUnlessCI(t, "no inode flags: "+err.Error())
 	}
 	t.Cleanup(func() {
 		assert.NoError(t, unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, 0))
