@@ -31,6 +31,7 @@ func TestRunNamesWhatFailed(t *testing.T) {
 	}{
 		{"passed", "make", "", "", 0, "=== all done after ", 0, "verify test"},
 		{"all rings", "make", "", "--all", 0, "=== all done after ", 0, "verify test-all TESTFLAGS=-count 1"},
+		{"times of files that cannot be set", "go", `case "$*" in "run ./hack/mtimes") exit 1 ;; esac`, "", 0, "=== all done after ", 0, "verify test"},
 		{"an older API server", "make", "", "--compat", 0, "=== all done after ", 0, "compat"},
 		{"failed", "make", `[ "$1" != test ]`, "", 1, "=== make test: FAILED after ", 0, "verify test"},
 		{"without the network", "go", `case "$*" in *download*) echo try >>tries; exit 1 ;; esac`, "", 1, outside, 6, ""},
@@ -83,7 +84,7 @@ func TestFlakesStopsIfNoTestRan(t *testing.T) {
 	} {
 		run := withFakes(t, "hack/flakes.sh", map[string]string{
 			"make": `case "$*" in *TESTFLAGS*) ` + tt.test + " ;; esac",
-			"go":   `shift 2 && exec ` + program + ` "$@"`, // go run ./hack/results
+			"go":   `shift 2 && exec '` + program + `' "$@"`, // go run ./hack/results
 		}, "1")
 		output, _ := run.CombinedOutput() // its exit code is compared below
 		assert.Equal(t, tt.code, run.ProcessState.ExitCode(), "%s", output)
@@ -284,6 +285,15 @@ func runMake(t *testing.T, results string, args ...string) *exec.Cmd {
 	return run
 }
 
+// TestWordsAreNotFoundIfGitFails has a git that cannot search. The script must not take that for no match.
+func TestWordsAreNotFoundIfGitFails(t *testing.T) {
+	for _, pattern := range []string{"Users", "Getenv", "whoever", "*.md", "^func", "ELF"} { // one of each search
+		run := withFakes(t, "hack/verify-words.sh", map[string]string{"git": `case "$*" in *"` + pattern + `"*) exit 128 ;; grep*) exit 1 ;; esac`})
+		output, err := run.CombinedOutput()
+		require.ErrorAs(t, err, new(*exec.ExitError), "%s: %s", pattern, output)
+	}
+}
+
 // TestMakeIgnoresWorkspacesAndOtherFolders has settings of the user with which a script would work in another folder, and Go with other modules.
 func TestMakeIgnoresWorkspacesAndOtherFolders(t *testing.T) {
 	elsewhere := t.TempDir()
@@ -292,6 +302,19 @@ func TestMakeIgnoresWorkspacesAndOtherFolders(t *testing.T) {
 	run.Env = append(run.Env, "GOWORK=/nowhere/go.work", "CDPATH="+elsewhere)
 	output, err := run.CombinedOutput()
 	require.NoError(t, err, "%s", output)
+}
+
+// TestMakeIgnoresTheRepositoryOfAHook has the variables that git sets for a hook. With them, git would work in another repository than that of
+// the folder in which a test runs it.
+func TestMakeIgnoresTheRepositoryOfAHook(t *testing.T) {
+	variables := []string{"GIT_DIR=/nowhere/.git", "GIT_WORK_TREE=/nowhere", "GIT_INDEX_FILE=/nowhere/index", "GIT_PREFIX=test/"}
+	run := runMake(t, t.TempDir(), "--eval", "show: ; @env", "show")
+	run.Env = append(run.Env, variables...)
+	output, err := run.CombinedOutput()
+	require.NoError(t, err, "%s", output)
+	for _, variable := range variables {
+		assert.NotContains(t, string(output), variable)
+	}
 }
 
 // plainFolder returns a folder for results, as a path below the root. A folder of TMPDIR may have a name that make would split.
@@ -327,7 +350,7 @@ func TestMakeListsHiddenFailures(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join("..", tests), []byte(script), 0o755))
 	output, err := runMake(t, filepath.Join(folder, "results"), "GOTESTSUM="+tests, "PKG=./hack", "test").CombinedOutput()
 	require.ErrorAs(t, err, new(*exec.ExitError), "%s", output)
-	assert.Contains(t, string(output), "a test of p failed or did not end, and the package exits with 0")
+	assert.Contains(t, string(output), "a test of p failed, and the package exits with 0")
 	assert.Contains(t, string(output), "what failed:\n  p TestHidden\n")
 }
 

@@ -71,11 +71,7 @@ func TestRanRequiresATest(t *testing.T) {
 		{"a test that failed", `{"Action":"fail","Package":"p","Test":"TestA"}` + "\n" + `{"Action":"fail","Package":"p"}`, "", false, false},
 		{
 			"a failed test in a package that passes", `{"Action":"fail","Package":"p","Test":"TestA"}` + "\n" + `{"Action":"pass","Package":"p"}` + "\n" +
-				passed, "a test of p failed or did not end, and the package exits with 0", true, true,
-		},
-		{
-			"a test that ends the process with syscall.Exit(0)", `{"Action":"run","Package":"p","Test":"TestA"}` + "\n" + `{"Action":"pass","Package":"p"}` + "\n" +
-				passed, "a test of p failed or did not end, and the package exits with 0", true, true,
+				passed, "a test of p failed, and the package exits with 0", true, true,
 		},
 		{"no test", `{"Action":"output","Package":"p","Output":"ok p 1s [no tests to run]"}` + "\n" + `{"Action":"pass","Package":"p"}`, "no test ran", true, true},
 		{"a package without test files", `{"Action":"skip","Package":"p"}` + "\n" + passed, "", false, false},

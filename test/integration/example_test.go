@@ -61,6 +61,7 @@ func TestExamplePlatformInstallsAndUpdates(t *testing.T) {
 	p.releaseLease()
 	begin := time.Now()
 	p.operator(images["1.0.0"])
+	p.holder(func(name string) bool { return name != "" })
 	p.vandalize(filepath.Join(p.dir, "1.0.0"), 60)
 	assert.InDelta(t, 60, len(p.appliedSince(begin)), 60/20.0, "the new operator writes only to repair")
 

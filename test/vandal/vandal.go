@@ -370,7 +370,7 @@ const stuckAfter = 2 * time.Second
 // unstick makes the API server continue the deletion of a definition. The server writes the status of the definition several times, and
 // after a conflict between its own writes, it continues only after another write, or after up to five minutes.
 func (v *Vandal) unstick(ctx context.Context, resource dynamic.ResourceInterface, e Edit, live *unstructured.Unstructured) error {
-	if e.Kind() != editDelete+" CustomResourceDefinition" {
+	if e.act != editDelete || !e.manifest.Is("apiextensions.k8s.io", "CustomResourceDefinition") {
 		return nil
 	}
 	now, err := resource.Get(ctx, live.GetName(), metav1.GetOptions{})
@@ -379,8 +379,10 @@ func (v *Vandal) unstick(ctx context.Context, resource dynamic.ResourceInterface
 	} else if err != nil {
 		return err
 	}
-	touch := change{[]string{"metadata", "annotations", "vandal"}, now.GetResourceVersion()}
-	if _, err = touch.make(ctx, resource, live.GetName()); apierrors.IsNotFound(err) {
+	// The version prevents a write to a definition that the operator has created since. After any other write, the server continues by itself.
+	version := now.GetResourceVersion()
+	touch := change{[]string{"metadata"}, map[string]any{"resourceVersion": version, "annotations": map[string]any{"vandal": version}}}
+	if _, err = touch.make(ctx, resource, live.GetName()); apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}
 	return err
