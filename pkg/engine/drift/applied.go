@@ -41,6 +41,8 @@ type Applied struct {
 	Message string
 	// DeletedByOther is true while an object exists that another client is deleting.
 	DeletedByOther bool
+	// Repairing is the need of a repair that was attempted and has not succeeded yet; nil if there is none.
+	Repairing *Need
 }
 
 // Recorded returns the state of an object from its inventory record.
@@ -66,6 +68,14 @@ func (a Applied) Record() inventory.Record {
 
 // Has reports whether the given content was applied last.
 func (a Applied) Has(content inventory.Content) bool { return a.Stands && a.Content == content }
+
+// Attempted returns the state before an attempt to apply the object. If the attempt fails, the next one repairs the same drift.
+func (a Applied) Attempted(need Need) Applied {
+	if need.Drift != "" {
+		a.Repairing = &need
+	}
+	return a
+}
 
 // Answered returns the state after applying the object's content with the given change as the response. look and need triggered the apply.
 func (a Applied) Answered(o Object, change apply.Change, look observe.Look, need Need, now time.Time) Applied {
@@ -151,6 +161,7 @@ func Absent(content inventory.Content, now time.Time) Applied {
 // DeletingByOther returns the state while another client deletes the object.
 func (a Applied) DeletingByOther(content inventory.Content, now time.Time) Applied {
 	a.Stands, a.Content, a.Result, a.At, a.Message, a.DeletedByOther = false, content, report.Deleting, now, "", true
+	a.Repairing = nil
 	return a
 }
 
@@ -170,6 +181,5 @@ func (a Applied) Watched(state *observe.State, now time.Time) Applied {
 // another release may contain schemas with them.
 func (a Applied) Restarted(anotherRelease bool) Applied {
 	a.Stands = a.Stands && a.Result != report.Skipped && (len(a.Dropped) == 0 || !anotherRelease)
-	a.DeletedByOther = false
 	return a
 }

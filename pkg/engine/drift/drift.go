@@ -95,6 +95,8 @@ func assess(o Object, seen *Observed, look observe.Look, now time.Time, pacer *P
 	isApplied := o.Applied.Has(o.Content)
 	trusted := isApplied && seen.Trusted
 	switch {
+	case !isApplied && o.Applied.Repairing != nil && o.Applied.Content == o.Content:
+		return *o.Applied.Repairing
 	case !isApplied && (look.Synced || !o.Manifest.Tombstone()):
 		return Need{Apply: true}
 	case !look.Synced && trusted && !isDoubtful(o, look):

@@ -67,6 +67,9 @@ type Record struct {
 	Release string `json:"release"`
 	// Reached is true if the gate has settled in that release.
 	Reached bool `json:"reached,omitempty"`
+	// Finished is true for a finished Job that the cluster deletes after some time. It must not run again, in whatever release. Earlier versions
+	// of the operator did not record it.
+	Finished bool `json:"finished,omitempty"`
 	// Since is the time since when the gate has been unsettled in that release, or the time in the object itself. Only ClusterOperators
 	// have it, because their problems have a time limit.
 	Since time.Time `json:"since,omitzero"`

@@ -80,7 +80,7 @@ func assign(id manifest.ID, of int) int {
 // weight returns the maximum length of a record's line.
 func weight(r *Record) int {
 	const rest = len(`{"object":{"group":"","kind":"","namespace":"","name":""},"version":"","content":"","fields":"",`+
-		`"release":"","reached":true}`) + 2*2*len(Content{}) + 1
+		`"release":"","reached":true,"finished":true}`) + 2*2*len(Content{}) + 1
 	total := rest
 	for _, s := range [...]string{r.ID.Group, r.ID.Kind, r.ID.Namespace, r.ID.Name, r.Version, r.Release} {
 		total += quoted(s)

@@ -338,6 +338,23 @@ func TestRetryAfterIsFollowed(t *testing.T) {
 	}
 }
 
+// TestRetryAfterIsBounded has a server that requests a wait of a day. Without a bound, the states would be outdated for as long.
+func TestRetryAfterIsBounded(t *testing.T) {
+	a := &answers{watch: func(*http.Request) answer {
+		return answer{code: 429, body: text("later"), header: http.Header{"Content-Type": {"text/plain"}, "Retry-After": {"86400"}}}
+	}}
+	bubble(t, a, logr.Discard(), func(t *testing.T, w watching) {
+		begin := time.Now()
+		w.Look(observe.Scope{Resource: things}, "", "a")
+		time.Sleep(time.Hour)
+		asked := a.since(begin.Add(-1))
+		require.Greater(t, len(asked), 20)
+		for i := range asked[1:] {
+			assert.GreaterOrEqual(t, asked[i+1].Sub(asked[i]), 2*time.Minute)
+		}
+	})
+}
+
 // TestLateServedResourceIsWatched covers a resource that becomes available late.
 func TestLateServedResourceIsWatched(t *testing.T) {
 	const definitions, services = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "/apis/apiregistration.k8s.io/v1/apiservices"

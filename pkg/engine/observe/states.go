@@ -202,7 +202,12 @@ func (s *states) store(o *object) (different bool) {
 	}
 	s.objects[o.name] = o
 	s.version = o.ResourceVersion
-	return before == nil || differs(before, o) || s.status && before.ResourceVersion != o.ResourceVersion
+	return s.isNews(before, o)
+}
+
+// isNews reports whether callers need to know about the new state of an object. A nil before means that the object is new.
+func (s *states) isNews(before, after *object) bool {
+	return before == nil || differs(before, after) || s.status && before.ResourceVersion != after.ResourceVersion
 }
 
 // Delete implements cache.ReflectorStore. The watch also reports a deletion when an object loses the label that its scope selects.
@@ -257,8 +262,7 @@ func (s *states) replace(objects map[types.NamespacedName]*object, version strin
 		if different {
 			break
 		}
-		before := s.objects[name]
-		different = before == nil || differs(before, o)
+		different = s.isNews(s.objects[name], o)
 	}
 	s.synced, s.version, s.objects = true, version, objects
 	return different

@@ -93,22 +93,23 @@ func TestReplaceWakesForChangedObjects(t *testing.T) {
 	otherA := partial("ns", "a", "3")
 	otherA.UID = "another"
 	tests := []struct {
-		name  string
-		list  []any
-		wakes bool
+		name          string
+		status, wakes bool
+		list          []any
 	}{
-		{"does not wake for equal objects", []any{b, a}, false},
-		{"does not wake for another version", []any{newerA, b}, false},
-		{"wakes for a deleted object", []any{a}, true},
-		{"wakes for a new object", []any{a, b, partial("ns", "c", "4")}, true},
-		{"wakes if one object replaces another", []any{a, partial("ns", "c", "4")}, true},
-		{"wakes for a new object with the same name", []any{otherA, b}, true},
-		{"wakes for an empty list", nil, true},
+		{"does not wake for equal objects", false, false, []any{b, a}},
+		{"does not wake for another version", false, false, []any{newerA, b}},
+		{"wakes for another version if the status counts", true, true, []any{newerA, b}},
+		{"wakes for a deleted object", false, true, []any{a}},
+		{"wakes for a new object", false, true, []any{a, b, partial("ns", "c", "4")}},
+		{"wakes if one object replaces another", false, true, []any{a, partial("ns", "c", "4")}},
+		{"wakes for a new object with the same name", false, true, []any{otherA, b}},
+		{"wakes for an empty list", false, true, nil},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			woken := 0
-			s := &states{names: &names{}, changed: func() { woken++ }}
+			s := &states{names: &names{}, status: tt.status, changed: func() { woken++ }}
 			require.NoError(t, s.Replace([]any{a, b}, "5"))
 			require.Equal(t, 1, woken, "synced")
 			require.NoError(t, s.Replace(tt.list, "6"))

@@ -82,7 +82,7 @@ type stream struct {
 	failures, earlyEnds int
 	// delay is the remaining wait before the next attempt.
 	delay time.Duration
-	// notBefore is the time that the server requested with Retry-After.
+	// notBefore is the time that the server requested with Retry-After, at most staleAfter after the response.
 	notBefore time.Time
 	// opened is the time when the stream was opened; zero if it is closed. tried is the time of the last attempt. interrupted is the time
 	// when the stream stopped delivering events; zero while it delivers them.
@@ -326,7 +326,7 @@ func (s *stream) failed(err error) {
 	s.failures++
 	s.failure, s.delay = err, jittered(s.failures)
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
-		s.notBefore = time.Now().Add(time.Duration(seconds) * time.Second)
+		s.notBefore = time.Now().Add(min(time.Duration(seconds)*time.Second, staleAfter))
 	}
 	s.interrupt()
 	if apierrors.IsNotFound(err) {

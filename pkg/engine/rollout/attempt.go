@@ -33,6 +33,7 @@ func (p *pass) apply(
 	ctx context.Context, n *taskgraph.Node, t *task, s *slot, object drift.Object, look observe.Look, need drift.Need,
 ) {
 	content := object.Content
+	s.entry.applied = s.entry.applied.Attempted(need)
 	for _, operator := range t.precreate {
 		if p.Observer.Object(operator.ID()) == nil {
 			// This is only an early attempt. The operator's own node in the chain reports errors.

@@ -303,6 +303,45 @@ func TestRunPausesRepairsInAFight(t *testing.T) {
 	})
 }
 
+func TestRunReportsRepairsThatSucceedLater(t *testing.T) {
+	for name, drift := range map[string]struct {
+		damage func(*cluster)
+		want   report.Drift
+	}{
+		"changed": {func(c *cluster) { c.touch("a", func(s *observe.State) { s.Fields, s.Writer = ownership.Hash{1}, "kubectl" }) }, report.DriftChanged},
+		"deleted": {func(c *cluster) { c.vanish("a") }, report.DriftDeleted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster()
+				plan := newPlan(t, release.Reconciling, configMap(t, "10_a_01", "a"))
+				_, settled := c.roll(t, plan, rollout.Settled{})
+				executor := c.executor()
+				var reported []report.Repaired
+				executor.Repaired = func(r report.Repaired) { reported = append(reported, r) }
+				c.onApply = func(context.Context, string) error { return errors.New("the server is down") }
+				drift.damage(c)
+				progress, settled, err := executor.Run(t.Context(), plan, settled)
+				require.NoError(t, err)
+				require.Len(t, progress.Problems, 1)
+				assert.Empty(t, reported)
+
+				c.onApply = nil
+				time.Sleep(time.Minute)
+				_, settled, err = executor.Run(t.Context(), plan, settled)
+				require.NoError(t, err)
+				require.Len(t, reported, 1)
+				assert.Equal(t, drift.want, reported[0].Reason)
+
+				time.Sleep(time.Minute)
+				_, _, err = executor.Run(t.Context(), plan, settled)
+				require.NoError(t, err)
+				assert.Len(t, reported, 1)
+			})
+		})
+	}
+}
+
 // The cause of empty managedFields is unknown.
 func TestRepairsOfCustomResourcesWithoutManagedFieldsNameNoCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -730,6 +769,8 @@ func TestRunDoesNotRepeatFinishedJobs(t *testing.T) {
 			c.vanish("a")
 			for _, next := range []rollout.Settled{
 				settled, settled.Restart(true), rollout.Restore(inventory.Inventory{}.With(settled.Records(plan)...), "1.2.0"),
+				// killed in the next rollout before it has come to the Job
+				rollout.Restore(inventory.Inventory{}.With(settled.Restart(true).Records(plan)...), "1.1.0"),
 			} {
 				progress, _ = c.roll(t, plan, next)
 				assert.Equal(t, tt.again, len(c.takeLog()) > 0)
@@ -792,6 +833,26 @@ func TestRunReportsLoosenedSecurity(t *testing.T) {
 	c.touch("a", func(s *observe.State) { s.Loosened = nil })
 	progress, _ = c.roll(t, plan, settled)
 	assert.Empty(t, progress.Loosened)
+}
+
+func TestRunReadsSuspectedFieldsAgainAfterAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster()
+		plan := newPlan(t, release.Reconciling, configMap(t, "10_a_01", "a"))
+		_, settled := c.roll(t, plan, rollout.Settled{})
+		time.Sleep(time.Hour) // a write right after ours has an earlier recheck of its own
+		c.live["a"] = map[string]any{"spec": map[string]any{"hostPID": true}}
+		c.touch("a", func(s *observe.State) { s.Loosened = []string{"kubectl: spec.hostPID"} })
+		c.liveError = errors.New("the server is down")
+		progress, settled := c.roll(t, plan, settled)
+		assert.Empty(t, progress.Loosened)
+		require.Equal(t, 10*time.Second, time.Until(progress.RetryAt), "no event follows")
+		c.liveError = nil
+		time.Sleep(time.Until(progress.RetryAt))
+		progress, _ = c.roll(t, plan, settled)
+		assert.Len(t, progress.Loosened, 1)
+		assert.Zero(t, progress.RetryAt)
+	})
 }
 
 func TestRunReportsOtherControllers(t *testing.T) {
@@ -859,6 +920,10 @@ func TestRunWaitsForDeletionsBeforeReplacements(t *testing.T) {
 			progress, settled = c.roll(t, plan, settled)
 			assert.Empty(t, c.takeLog(), "the rollout waits for the end of the deletion")
 			assert.Equal(t, "a="+api.ReasonDeleting, waitsFor(progress))
+			message := progress.Problems[0].Message
+			progress, settled = c.roll(t, plan, settled.Restart(false))
+			assert.Empty(t, c.takeLog())
+			assert.Equal(t, message, progress.Problems[0].Message, "a new rollout waits for the same deletion")
 
 			c.vanish("a")
 			delete(c.answers, "a")

@@ -75,6 +75,8 @@ type cluster struct {
 	version int
 	// live contains whole objects.
 	live map[string]map[string]any
+	// liveError is the error from reading whole objects.
+	liveError error
 	// options contains the options of the last apply, by object.
 	options map[string]apply.Options
 	// answers replaces the change that Apply returns, by object.
@@ -155,7 +157,7 @@ func (c *cluster) Look(_ context.Context, m *manifest.Manifest, _ bool) observe.
 
 func (c *cluster) Live(_ context.Context, m *manifest.Manifest) (*unstructured.Unstructured, error) {
 	c.note("read " + m.Object.GetName())
-	return &unstructured.Unstructured{Object: c.live[m.Object.GetName()]}, nil
+	return &unstructured.Unstructured{Object: c.live[m.Object.GetName()]}, c.liveError
 }
 
 // touch lets another client write an object, which the watch reports.

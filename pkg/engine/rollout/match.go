@@ -63,7 +63,7 @@ func (p *pass) match(ctx context.Context, n *taskgraph.Node, t *task, s *slot) (
 		s.verdict = foreignDeletionNotice(t.id, look.State.Finalizers, p.remainingContent(ctx, n.Manifest, look.State))
 	}
 	if state := look.State; state != nil && e.observed.Loosened.Outdated(state) {
-		p.confirm(ctx, n, e, state)
+		p.confirm(ctx, n, s, state)
 	}
 	return p.awaitsDeletion(ctx, n, t, s, look.State)
 }

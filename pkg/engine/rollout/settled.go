@@ -111,7 +111,7 @@ func (s Settled) Restart(anotherRelease bool) Settled {
 func Restore(inv inventory.Inventory, release string) Settled {
 	entries := make(map[manifest.ID]entry, len(inv.Records))
 	for id, r := range inv.Records {
-		e := entry{applied: drift.Recorded(r), wait: wait{finished: r.Reached}}
+		e := entry{applied: drift.Recorded(r), wait: wait{finished: r.Finished || r.Reached}}
 		if r.Release == release {
 			e.wait.reached, e.wait.since = r.Reached, r.Since
 		}
@@ -145,6 +145,7 @@ func (s Settled) Records(plan *Plan) []inventory.Record {
 		r := e.applied.Record()
 		r.ID, r.Version, r.File, r.Document = id, n.Manifest.GVK().Version, n.Manifest.File, n.Manifest.Document
 		r.Release, r.Reached = plan.Release.Version, e.wait.reached
+		r.Finished = plan.tasks[n.Index].hasTTL && e.wait.finished
 		if isClusterOperator(n.Manifest) {
 			r.Since = e.wait.since.UTC().Truncate(time.Second)
 		}
