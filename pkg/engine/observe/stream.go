@@ -27,8 +27,8 @@ var retryDelay = backoff.Doubling{First: 200 * time.Millisecond, Max: 30 * time.
 const (
 	// minLifetime is the minimum lifetime of a stream. After a shorter one, the next attempt is delayed as after a failure.
 	minLifetime = 5 * time.Second
-	// staleAfter is the maximum interruption of a stream before its states become unknown. It is also the maximum wait for the initial
-	// state.
+	// staleAfter is the maximum interruption of a stream before its states become unknown. It is also the maximum wait for a response,
+	// and for the initial state.
 	staleAfter = 2 * time.Minute
 	// watchTimeout is the minimum time for which we ask the server to keep a watch open. The maximum is twice as long. Each end of a watch
 	// costs one request.
@@ -82,13 +82,14 @@ type stream struct {
 	failures, earlyEnds int
 	// delay is the remaining wait before the next attempt.
 	delay time.Duration
-	// notBefore is the time that the server requested with Retry-After, at most staleAfter after the response.
+	// notBefore is the time that the server requested with Retry-After.
 	notBefore time.Time
 	// opened is the time when the stream was opened; zero if it is closed. tried is the time of the last attempt. interrupted is the time
 	// when the stream stopped delivering events; zero while it delivers them.
 	opened, tried, interrupted time.Time
-	// initialTimer ends a stream whose initial state does not arrive; nil while the stream does not wait for one.
-	initialTimer *time.Timer
+	// openTimer ends an attempt without a response, or whose initial state does not arrive, because the server is silent or requests a long
+	// wait with Retry-After; nil while the stream waits for neither.
+	openTimer *time.Timer
 	// failure is the error of the last attempt.
 	failure error
 	// logged is true if the trouble was logged for the administrator. answered is true once the server has responded in any way since it
@@ -241,13 +242,11 @@ func (s *stream) connect(ctx context.Context, o metav1.ListOptions) (watch.Inter
 		limit = time.Duration(*o.TimeoutSeconds)*time.Second + overdue
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
-	if o.SendInitialEvents != nil {
-		s.initialTimer = time.AfterFunc(staleAfter, cancel)
-	}
+	s.openTimer = time.AfterFunc(staleAfter, cancel)
 	s.tried = time.Now()
 	w, err := s.client.Watch(withSieve(ctx, s.drops), o)
 	if err != nil {
-		s.stopInitialTimer()
+		s.stopOpenTimer()
 		cancel()
 		return nil, err
 	}
@@ -278,14 +277,14 @@ func (l limited) Stop() {
 
 // complete records that the stream delivers events again: it has resumed, or the initial state is complete.
 func (s *stream) complete() {
-	s.stopInitialTimer()
+	s.stopOpenTimer()
 	s.interrupted = time.Time{}
 }
 
-func (s *stream) stopInitialTimer() {
-	if s.initialTimer != nil {
-		s.initialTimer.Stop()
-		s.initialTimer = nil
+func (s *stream) stopOpenTimer() {
+	if s.openTimer != nil {
+		s.openTimer.Stop()
+		s.openTimer = nil
 	}
 }
 
@@ -300,7 +299,7 @@ func (s *stream) interrupt() {
 }
 
 func (s *stream) stale() bool {
-	return !s.interrupted.IsZero() && time.Since(s.interrupted) > staleAfter
+	return !s.interrupted.IsZero() && time.Since(s.interrupted) >= staleAfter
 }
 
 // closed records that the stream has ended for any reason.
@@ -312,7 +311,7 @@ func (s *stream) closed() {
 		s.earlyEnds = 0
 	}
 	s.opened = time.Time{}
-	s.stopInitialTimer()
+	s.stopOpenTimer()
 	s.interrupt()
 }
 
@@ -326,7 +325,7 @@ func (s *stream) failed(err error) {
 	s.failures++
 	s.failure, s.delay = err, jittered(s.failures)
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
-		s.notBefore = time.Now().Add(min(time.Duration(seconds)*time.Second, staleAfter))
+		s.notBefore = time.Now().Add(time.Duration(seconds) * time.Second)
 	}
 	s.interrupt()
 	if apierrors.IsNotFound(err) {

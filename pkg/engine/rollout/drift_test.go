@@ -308,7 +308,9 @@ func TestRunReportsRepairsThatSucceedLater(t *testing.T) {
 		damage func(*cluster)
 		want   report.Drift
 	}{
-		"changed": {func(c *cluster) { c.touch("a", func(s *observe.State) { s.Fields, s.Writer = ownership.Hash{1}, "kubectl" }) }, report.DriftChanged},
+		"changed": {func(c *cluster) {
+			c.touch("a", func(s *observe.State) { s.Fields, s.Writer = ownership.Hash{1}, "kubectl" })
+		}, report.DriftChanged},
 		"deleted": {func(c *cluster) { c.vanish("a") }, report.DriftDeleted},
 	} {
 		t.Run(name, func(t *testing.T) {
