@@ -145,6 +145,32 @@ func TestAnyVersionReturnsThePreferredVersion(t *testing.T) {
 	require.EqualError(t, err, `no match for kind "Widget" in example.com/v3, only in v2`)
 }
 
+func TestPreferredVersionsOfAFailedAPIAreKept(t *testing.T) {
+	for range 20 { // otherwise the order of a map would decide
+		clk := clocktesting.NewFakePassiveClock(time.Now())
+		var lists []*metav1.APIResourceList
+		failed := &discovery.ErrGroupDiscoveryFailed{Groups: map[schema.GroupVersion]error{}}
+		for _, version := range []string{"v3", "v2", "v1"} { // the server prefers the first one
+			gv := schema.GroupVersion{Group: "example.com", Version: version}
+			lists = append(lists, &metav1.APIResourceList{GroupVersion: gv.String(), APIResources: []metav1.APIResource{{Name: "widgets", Kind: "Widget"}}})
+			failed.Groups[gv] = errors.New("no endpoints")
+		}
+		isDown := false
+		m := kinds.NewMapper(clk, discoveryFunc(func(context.Context) ([]*metav1.APIResourceList, error) {
+			if isDown {
+				return nil, failed
+			}
+			return lists, nil
+		}), nil)
+		for _, isDown = range []bool{false, true} {
+			clk.SetTime(clk.Now().Add(time.Second))
+			got, err := m.AnyVersion(t.Context(), schema.GroupVersionKind{Group: "example.com", Version: "v0", Kind: "Widget"})
+			require.NoError(t, err)
+			assert.Equal(t, "v3", got.Resource.Version)
+		}
+	}
+}
+
 func TestCustomResourceOfTheReleaseNeedsNoDiscovery(t *testing.T) {
 	crd := widgets(t, "release.example.com")
 	serveCRD(t, crd)

@@ -271,7 +271,12 @@ func read(ctx context.Context, d Discovery, last snapshot) snapshot {
 	}
 	for gvk, mapping := range last.served {
 		if failed[gvk.GroupVersion()] != nil {
-			next.add(gvk, mapping)
+			next.served[gvk] = mapping
+		}
+	}
+	for kind, mapping := range last.preferred {
+		if _, ok := next.preferred[kind]; !ok && failed[mapping.Resource.GroupVersion()] != nil {
+			next.preferred[kind] = mapping
 		}
 	}
 	return next

@@ -105,9 +105,10 @@ type scope struct {
 // objects in scopes without a name.
 //
 // The Watcher calls changed when an object appears or disappears, and when a scope becomes synced, unsynced or unserved. It also calls
-// changed when UID, Fields, Time, Generation, Deleting, Finalizers, Loosened or Controller of an object change, and when the ResourceVersion
-// of an object without a generation changes. A status write to an object with a generation causes no call. changed is called from any goroutine, without any lock.
-// It must return quickly because the watch waits for it.
+// changed when UID, Fields, Time, Edits, Generation, Deleting, Finalizers, Loosened or Controller of an object change, and when the
+// ResourceVersion of an object without a generation changes. A status write to an object with a generation causes no call, except in a scope
+// with the name of a CRD or an APIService. changed is called from any goroutine, without any lock. It must return quickly because the watch
+// waits for it.
 func New(client metadata.Interface, owned labels.Selector, log logr.Logger, changed func()) *Watcher {
 	return &Watcher{
 		client: client, owned: owned, log: log, changed: changed,
