@@ -178,7 +178,7 @@ commands:
 .PHONY: test
 test: packages commands crds kube-tools ## Run the tests that decide whether a change may land (PKG=./pkg/...); CVO_TESTDATA=DIR adds those on real releases
 	@$(lock); packages="$(or $(PKG),$(CACHED))"; rm -rf $(RESULTS); failed=0; trap 'exit 130' INT; \
-	  $(if $(PKG),,echo "part 1 of 3: $$(wc -w <<<"$$packages") packages (on two cores, 8 minutes with everything compiled, 15 minutes if most packages have changed)";) \
+	  $(if $(PKG),,echo "part 1 of 3: $$(wc -w <<<"$$packages") packages (on two cores, 2 minutes without a change, up to 16 minutes after one)";) \
 	  $(call gotest,packages) -p $(PROCESSES) -vet=off -timeout 20m $(if $(PKG),-count 1) $$packages $(TESTFLAGS) || failed=1; \
 	  $(if $(PKG),,\
 	  echo 'part 2 of 3: tests that build programs, and the documentation'; \

@@ -241,6 +241,23 @@ func TestFuzzPassesItsTime(t *testing.T) {
 	}
 }
 
+func TestGeneratedFilesAreCompared(t *testing.T) {
+	for generator, want := range map[string]string{
+		"true":          "",
+		"echo b >>a":    "generated files were out of date and are updated now; commit them:\n  a\n",
+		"echo >new":     "generated files were out of date and are updated now; commit them:\n  new\n",
+		"rm a; exit 0":  "generated files were out of date and are updated now; commit them:\n  a\n",
+		"exit 1 # fail": "",
+	} {
+		run := withFakes(t, "hack/verify-generated.sh", map[string]string{"go": generator})
+		require.NoError(t, os.WriteFile(filepath.Join(run.Dir, "a"), []byte("a\n"), 0o644))
+		initialize(t, run.Dir)
+		output, err := run.CombinedOutput()
+		assert.Equal(t, generator == "true", err == nil, generator)
+		assert.Equal(t, want, string(output), generator)
+	}
+}
+
 func TestGeneratedFilesAreNotComparedWithoutHashes(t *testing.T) {
 	run := withFakes(t, "hack/verify-generated.sh", map[string]string{
 		"git": "printf 'a\\0'", "sha256sum": "exit 127", "go": "echo go $*",
@@ -256,16 +273,20 @@ func TestWordsAreFoundInAnyClone(t *testing.T) {
 		{"pkg/a.go", "package a\n\n// way" + " := 1\n", ""}, // names in comments are no declarations
 		{"pkg/a.go", "package a\n\nfunc a() { way" + " := 1 }\n", "rename these: the names do not describe their value or action:\npkg/a.go:3:func a() { way" + " := 1 }\n"},
 		{"hack/image", "\x7fELF\x02\x01\x01\x00", "remove these programs:\nhack/image\n"},
+		{"pkg/a.go", "package a // /ro" + "ot/a\n", "absolute paths of one machine:\npkg/a.go:1:package a // /ro" + "ot/a\n"},
+		{"a.yaml", "a: https://a.cor" + "p/\n", "hosts of a private network:\na.yaml:1:a: https://a.cor" + "p/\n"},
+		{"a.sh", "GOPRO" + "XY=https://a.example.com\n", "a module proxy or checksum setting for one place:\na.sh:1:GOPRO" + "XY=https://a.example.com\n"},
+		{"a.sh", "GOPRO" + "XY=off\n", ""},
+		{"pkg/a.go", "package a\n\nvar a = \"CVO_TEST" + "DATA\"\n", "use fixture.Testdata to find real releases:\npkg/a.go:3:var a = \"CVO_TEST" + "DATA\"\n"},
+		{"pkg/a.go", "package a // it tel" + "ls\n", "rewrite these: name who acts:\npkg/a.go:1:package a // it tel" + "ls\n"},
+		{"docs/a.md", "ane" + "w\n", "rewrite these: name who acts:\ndocs/a.md:1:ane" + "w\n"},
 	} {
 		run := withFakes(t, "hack/verify-words.sh", nil)
 		for name, text := range map[string]string{"Makefile": "all:\n", tt.file: tt.text} {
 			require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(run.Dir, name)), 0o755))
 			require.NoError(t, os.WriteFile(filepath.Join(run.Dir, name), []byte(text), 0o644))
 		}
-		for _, args := range []string{"init -q", "config grep.column true", "add ."} {
-			output, err := exec.CommandContext(t.Context(), "git", append([]string{"-C", run.Dir}, strings.Fields(args)...)...).CombinedOutput()
-			require.NoError(t, err, "%s", output)
-		}
+		initialize(t, run.Dir)
 		output, err := run.CombinedOutput()
 		assert.Equal(t, tt.want == "", err == nil, tt.file)
 		assert.Equal(t, tt.want, string(output))
@@ -283,6 +304,15 @@ func runMake(t *testing.T, results string, args ...string) *exec.Cmd {
 		}
 	}
 	return run
+}
+
+// initialize makes a folder a repository of git, and adds all its files. git prints the columns of what it finds there.
+func initialize(t *testing.T, folder string) {
+	t.Helper()
+	for _, args := range []string{"init -q", "config grep.column true", "add ."} {
+		output, err := exec.CommandContext(t.Context(), "git", append([]string{"-C", folder}, strings.Fields(args)...)...).CombinedOutput()
+		require.NoError(t, err, "%s", output)
+	}
 }
 
 // TestWordsAreNotFoundIfGitFails has a git that cannot search. The script must not take that for no match.
@@ -352,6 +382,22 @@ func TestMakeListsHiddenFailures(t *testing.T) {
 	require.ErrorAs(t, err, new(*exec.ExitError), "%s", output)
 	assert.Contains(t, string(output), "a test of p failed, and the package exits with 0")
 	assert.Contains(t, string(output), "what failed:\n  p TestHidden\n")
+}
+
+// TestMakeFailsIfAPartFails has a part of make test whose tests fail, while all results in its file are good.
+func TestMakeFailsIfAPartFails(t *testing.T) {
+	folder := plainFolder(t)
+	tests := filepath.Join(folder, "gotestsum")
+	results := `{"Action":"pass","Package":"p","Test":"TestA"}` + "\n" + `{"Action":"pass","Package":"p"}`
+	script := "#!/bin/sh\nmkdir -p \"$(dirname \"$4\")\"\necho '" + results + "' >\"$4\"\n! [ \"$(basename \"$4\")\" = \"$FAILS.json\" ]\n"
+	require.NoError(t, os.WriteFile(filepath.Join("..", tests), []byte(script), 0o755))
+	for part, fails := range map[string]bool{"none": false, "packages": true, "uncached": true, "paths": true} {
+		run := runMake(t, filepath.Join(folder, "results"), "GOTESTSUM="+tests, "test")
+		run.Env = append(run.Env, "FAILS="+part)
+		output, err := run.CombinedOutput()
+		assert.Equal(t, fails, err != nil, "%s: %s", part, output)
+		assert.Equal(t, fails, strings.Contains(string(output), "what failed:"), "%s: %s", part, output)
+	}
 }
 
 // TestMakeNeverRunsTargetsInParallel has a target that would end after the next one.

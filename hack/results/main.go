@@ -145,6 +145,7 @@ func (r run) add(e event) {
 	switch {
 	case e.Test == "" && e.ended():
 		p.action, p.elapsed = e.Action, e.Elapsed
+	case strings.HasPrefix(e.Test, "Benchmark") && e.Action != "fail": // it has no event for its end
 	case e.Test != "" && (e.ended() || p.tests[e.Test].Action == ""):
 		p.tests[e.Test] = e
 	}
