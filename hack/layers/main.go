@@ -1,5 +1,5 @@
 // Command layers draws the layers of the module's packages into a page, based on their imports. Each line of the drawing
-// imports only lines below it. The drawing is between the comments <!-- layers --> and <!-- /layers -->.
+// imports only lines below it. The drawing is between the comments "<!-- layers: generated … -->" and "<!-- /layers -->".
 //
 // There are two drawings: one of the folders below pkg, and one of the packages.
 //

@@ -61,9 +61,9 @@ func spoiled(body []byte) []byte {
 }
 
 // registryAnswers makes a registry misbehave until the operator reports it.
-func registryAnswers(f *faultPlatform, name string, misbehaviour fixture.Fault, words ...string) {
+func registryAnswers(f *faultPlatform, name string, misbehavior fixture.Fault, words ...string) {
 	version, img := f.next()
-	heal := f.registry.AddFault(misbehaviour)
+	heal := f.registry.AddFault(misbehavior)
 	o := f.begin(name, version)
 	f.update(configv1.Update{Image: img.ByDigest()})
 	o.awaitMessage(api.ReleaseAccepted, append(words, "False|RetrievePayload|", img.ByDigest())...)
