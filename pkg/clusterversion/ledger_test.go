@@ -126,3 +126,20 @@ func TestClosedLedgerReadsAgain(t *testing.T) {
 	assert.Zero(t, store.saves)
 	assert.NotNil(t, open())
 }
+
+// TestRolloutThatBeginsAfterCloseSavesNothing has a ClusterVersion that is deleted while its rollout begins.
+func TestRolloutThatBeginsAfterCloseSavesNothing(t *testing.T) {
+	store := &savedInventory{}
+	l := ledger.New(clock.RealClock{}, store)
+	_, err := l.Open(t.Context(), logr.Discard())
+	require.NoError(t, err)
+	plan, executor := rolledOut(t, l, "1.0.0", "a")
+	require.NoError(t, l.Flush(t.Context(), logr.Discard(), plan, executor))
+	require.Len(t, store.Records, 1)
+	l.Close()
+	next := &rollout.Executor{}
+	_, ok := l.Begin(&payload.Payload{}, plan, next)
+	assert.False(t, ok)
+	require.NoError(t, l.Flush(t.Context(), logr.Discard(), plan, next))
+	assert.Len(t, store.Records, 1)
+}

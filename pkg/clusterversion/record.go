@@ -72,7 +72,11 @@ func (c *Reconciler) identify(ctx context.Context, r *round, cv *configv1.Cluste
 	var restored identity.Identity
 	migrated := false
 	if !c.acceptance.snapshot().Recalled {
-		restored = identity.Recall(c.record.Status(), cv, r.target)
+		requested := cv
+		if invalid {
+			requested = withRecordedRequest(cv, c.record.Status())
+		}
+		restored = identity.Recall(c.record.Status(), requested, r.target)
 		recalled := restored
 		if c.record.Predates() {
 			recalled = restored.Migrate(cv.Status.History)
@@ -82,10 +86,29 @@ func (c *Reconciler) identify(ctx context.Context, r *round, cv *configv1.Cluste
 	}
 	if !invalid {
 		c.acceptance.change(func(a accept.Decision) accept.Decision { return a.Observe(cv, c.clock.Now()) })
+	} else if len(cv.Status.History) == 0 { // a cluster without a history continues with the release in its inventory, whatever the request
+		c.acceptance.change(func(a accept.Decision) accept.Decision {
+			a.Identity = a.Identity.ObserveInstall(r.original, a.Inherited)
+			return a
+		})
 	}
 	if err := c.keep(ctx, r); migrated && err != nil {
 		c.acceptance.change(func(a accept.Decision) accept.Decision { return a.WithoutMigration(restored) })
 	}
+}
+
+// withRecordedRequest returns a ClusterVersion that requests what the record contains, if it contains a request. An invalid request in the
+// spec does not end that one.
+func withRecordedRequest(cv *configv1.ClusterVersion, record *api.ReleaseStatusStatus) *configv1.ClusterVersion {
+	if record == nil || record.Request == nil {
+		return cv
+	}
+	cv = cv.DeepCopy()
+	cv.Spec.DesiredUpdate = &configv1.Update{
+		Image: record.Request.Image, Version: record.Request.Version, Force: record.Request.Force,
+		Architecture: configv1.ClusterVersionArchitecture(record.Request.Architecture),
+	}
+	return cv
 }
 
 // keep writes the record if it differs from the one on the API server. A failed write is retried later. It affects only requests that must

@@ -5,11 +5,14 @@ import (
 	"testing"
 	"time"
 
+	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion/releasestatus"
+	"github.com/cluster-version/cvo/pkg/engine/inventory"
 )
 
 // unwritable is a ReleaseStatus that cannot be written.
@@ -35,5 +38,67 @@ func TestFailedRecordIsRetriedWithoutAnEvent(t *testing.T) {
 		assert.Empty(t, s.get(t).Status.History, "the release is not accepted")
 		assert.Positive(t, result.RequeueAfter)
 		assert.LessOrEqual(t, result.RequeueAfter, acceptRetry.First)
+	}
+}
+
+// storedRecord is a ReleaseStatus that outlives a process.
+type storedRecord struct {
+	releasestatus.Object
+	object *api.ReleaseStatus
+}
+
+func (r *storedRecord) Get(context.Context, string) (*api.ReleaseStatus, error) { return r.object, nil }
+
+func (r *storedRecord) Put(_ context.Context, s *api.ReleaseStatus) (*api.ReleaseStatus, error) {
+	r.object = s
+	return s, nil
+}
+
+// TestInvalidRequestKeepsTheRecordAfterARestart has a release that was requested by tag and forced. An edit makes the request invalid, the
+// process ends, and then the edit is undone. Without the record, the tag would be resolved again, and force would cover another image.
+//
+//threat:tag-moved-release
+func TestInvalidRequestKeepsTheRecordAfterARestart(t *testing.T) {
+	const tag = "example.com/r:stable"
+	at := completed("1.1.0").StartedTime
+	record := &storedRecord{object: &api.ReleaseStatus{Status: api.ReleaseStatusStatus{Request: &api.ReleaseRequest{
+		Image: tag, Force: true, Phase: api.RequestAccepted, Digest: string(digestOf("1.1.0")), SeenAt: at, ResolvedAt: &at, AcceptedAt: &at,
+	}}}}
+	s := newScribe(t, func(p *parts) { p.options.Record, p.options.ReleaseImage = record, imageOf("1.1.0") })
+	cv := s.get(t)
+	cv.Status = clusterAt(completed("1.1.0"), completed("1.0.0")).Status
+	require.NoError(t, s.client.Status().Update(t.Context(), cv))
+	s.edit(t, func(cv *configv1.ClusterVersion) {
+		wants(cv, configv1.Update{Image: tag, Force: true})
+		cv.Spec.DesiredUpdate.Architecture = configv1.ClusterVersionArchitectureMulti
+	})
+	s.reconcile(t)
+	require.NotNil(t, record.object.Status.Request)
+
+	s.edit(t, func(cv *configv1.ClusterVersion) { wants(cv, configv1.Update{Image: tag, Force: true}) })
+	s.at(time.Minute)
+	s.reconcile(t)
+	require.NotNil(t, record.object.Status.Request)
+	assert.Equal(t, api.RequestAccepted, record.object.Status.Request.Phase, "it is the same request")
+	assert.Equal(t, string(digestOf("1.1.0")), record.object.Status.Request.Digest, "the tag is not resolved again")
+}
+
+// recordedStore has the inventory of an earlier process.
+type recordedStore struct{ blank }
+
+func (recordedStore) Load(context.Context) (inventory.Inventory, error) {
+	return inventory.Inventory{Release: "1.1.0", Digest: string(digestOf("1.1.0"))}, nil
+}
+
+// TestNewClusterVersionContinuesWhateverItRequests has a ClusterVersion that was deleted and created again. A request by version alone is
+// invalid as long as the status offers no updates.
+func TestNewClusterVersionContinuesWhateverItRequests(t *testing.T) {
+	for name, update := range map[string]*configv1.Update{"nothing": nil, "a version": {Version: "1.1.0"}, "an image": {Version: "1.1.0", Image: imageOf("1.1.0")}} {
+		t.Run(name, func(t *testing.T) {
+			s := newScribe(t, func(p *parts) { p.options.Record, p.store = &storedRecord{}, recordedStore{} })
+			s.edit(t, func(cv *configv1.ClusterVersion) { cv.Spec.DesiredUpdate = update })
+			s.reconcile(t)
+			assert.Equal(t, imageOf("1.1.0"), s.get(t).Status.Desired.Image)
+		})
 	}
 }

@@ -137,7 +137,10 @@ func (w *rolling) begin(ctx context.Context) error {
 		!w.control.Begin(w.key, engine.Executor) {
 		return errSuperseded
 	}
-	key := w.ledger.Begin(p, plan, engine.Executor)
+	key, ok := w.ledger.Begin(p, plan, engine.Executor)
+	if !ok {
+		return errSuperseded
+	}
 	w.plan, w.engine = plan, engine
 	w.runner.Start(background.SlotInventory, key, w.ledger.Step(w.log, plan, engine.Executor))
 	w.log.Info("rollout started", "release", p.Release.Version, "mode", w.mode, "manifests", len(manifests))

@@ -137,8 +137,9 @@ func (l *Ledger) Close() {
 }
 
 // Begin records which objects the release contains; all other objects in the inventory become orphans. Begin first adds the unsaved changes
-// of the previous rollout, which has ended. It returns a unique key, so that a rollout that is requested twice gets its own writer.
-func (l *Ledger) Begin(p *payload.Payload, plan *rollout.Plan, executor *rollout.Executor) (key string) {
+// of the previous rollout, which has ended. It returns a unique key, so that a rollout that is requested twice gets its own writer. After
+// Close it does nothing, and ok is false: an empty inventory must not replace the recorded one.
+func (l *Ledger) Begin(p *payload.Payload, plan *rollout.Plan, executor *rollout.Executor) (key string, ok bool) {
 	named := make(map[manifest.ID]bool, len(p.Manifests)+len(p.Excluded))
 	for _, m := range p.Manifests {
 		named[m.ID()] = true
@@ -148,6 +149,9 @@ func (l *Ledger) Begin(p *payload.Payload, plan *rollout.Plan, executor *rollout
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if !l.opened {
+		return "", false
+	}
 	if l.executor != nil {
 		l.inv = l.inv.With(l.executor.Settled().Records(l.plan)...)
 	}
@@ -156,7 +160,7 @@ func (l *Ledger) Begin(p *payload.Payload, plan *rollout.Plan, executor *rollout
 	l.inv.Digest = string(release.Pullspec(p.Release.Image).Digest())
 	l.saved = unsaved
 	l.begun++
-	return strconv.Itoa(l.begun)
+	return strconv.Itoa(l.begun), true
 }
 
 // Step writes the changes of a rollout since the last write. It writes at once when everything has settled or the operator hands over,

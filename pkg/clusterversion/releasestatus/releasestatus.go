@@ -244,13 +244,17 @@ func (r *Record) plan(c Content) (found *api.ReleaseStatus, next api.ReleaseStat
 func (r *Record) wrote(c Content, next api.ReleaseStatusStatus, kept *api.ReleaseStatus, err error, now time.Time) Kept {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if kept != nil {
+	overwritten := kept != nil && r.found != nil && r.found.UID == kept.UID &&
+		r.found.ResourceVersion != kept.ResourceVersion && newer(r.found.ResourceVersion, kept.ResourceVersion)
+	if kept != nil && !overwritten {
 		r.found, r.written = kept, nil
 	}
 	r.unserved = meta.IsNoMatchError(err)
 	if err == nil {
 		recovered := r.failure != nil
-		r.written = &next
+		if !overwritten { // otherwise the next Keep compares with the other client's content
+			r.written = &next
+		}
 		r.failure, r.refused, r.due = nil, nil, time.Time{}
 		return Kept{Recovered: recovered}
 	}

@@ -199,3 +199,43 @@ func TestRecordIsSafeForATerminal(t *testing.T) {
 	assert.Equal(t, evil, id.Record(api.ReleaseStatusStatus{}).Releases[0].Forced, "the identity does not change")
 	assert.Equal(t, recorded, r.next(recorded, Content{Identity: id, Payload: a.Payload}), "the record is written once")
 }
+
+// overtakenObject lets another client write the ReleaseStatus before the response to our write.
+type overtakenObject struct {
+	Object
+	live  *api.ReleaseStatus
+	other func(stored *api.ReleaseStatus)
+	puts  int
+}
+
+func (o *overtakenObject) Put(_ context.Context, s *api.ReleaseStatus) (*api.ReleaseStatus, error) {
+	o.puts++
+	s.UID, s.ResourceVersion = "u", "10"
+	o.live = s
+	o.other(s)
+	return s, nil
+}
+
+func TestChangeDuringAWriteIsRepaired(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	clk, o := testingclock.NewFakePassiveClock(now), &overtakenObject{}
+	r := New(clk, o, "version", "ns")
+	r.Read(Found{})
+	content := Content{Identity: identity.Identity{}.Observe(&api.ReleaseRequest{Image: "example.com/r:t", Phase: api.RequestSeen}, now)}
+	o.other = func(stored *api.ReleaseStatus) {
+		other := *stored
+		other.ResourceVersion, other.Status.Request = "11", nil
+		o.live = &other
+		assert.True(t, r.Changed(&other), "the watch reports it before the response arrives")
+	}
+	_, err := r.Keep(t.Context(), content)
+	require.NoError(t, err)
+	require.Nil(t, o.live.Status.Request)
+
+	o.other = func(*api.ReleaseStatus) {}
+	clk.SetTime(now.Add(time.Hour))
+	_, err = r.Keep(t.Context(), content)
+	require.NoError(t, err)
+	assert.Equal(t, 2, o.puts)
+	assert.NotNil(t, o.live.Status.Request)
+}
