@@ -97,7 +97,7 @@ const (
 	ReasonPayloadRetrievalFailed = "UpdatePayloadRetrievalFailed"
 	// The image contains no release, or a broken one.
 	ReasonPayloadIntegrity = "UpdatePayloadIntegrity"
-	// Any other error while applying an object; see the message.
+	// Any other error while preparing the rollout or applying an object; see the message.
 	ReasonPayloadFailed = "UpdatePayloadFailed"
 	// Another client keeps deleting or creating the same object, and `cvo status` names the field manager. Or the API server no longer serves
 	// the version of a custom resource: check its CRD.

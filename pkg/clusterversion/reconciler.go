@@ -7,6 +7,7 @@
 package clusterversion
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -365,7 +366,7 @@ func (c *Reconciler) obstructions() upgradeable.Cluster {
 func (c *Reconciler) writeStatus(ctx context.Context, r *round) error {
 	before, shown := r.original.Status, r.shown
 	next, recheck := status.Next(r.cv, status.Observed{
-		Invalid: r.invalid, Target: r.target, Latest: r.latest, Asked: r.asked, Pending: r.pending, Accepted: r.accepted, Unapplied: r.unapplied,
+		Invalid: r.invalid, Target: r.target, Latest: r.latest, Asked: r.asked, Pending: r.pending, Accepted: r.accepted, Unapplied: cmp.Or(r.unapplied, shown.obstacle),
 		Progress: shown.progress, Forced: r.forced,
 		Updates: r.updates, Obstacles: r.obstacles, Schema: r.schema, Now: c.clock.Now(),
 	})

@@ -51,8 +51,6 @@ type rolling struct {
 
 	plan   *rollout.Plan
 	engine Engine
-	// planFailure is the last reason why there is no plan. Each reason is logged once.
-	planFailure string
 	// prunings has the last attempt to delete each orphan.
 	prunings map[manifest.ID]pruning
 }
@@ -66,17 +64,19 @@ func (c *Reconciler) rolloutStep(log logr.Logger, key string, mode release.Mode,
 func (w *rolling) step(ctx context.Context) background.Next {
 	if w.plan == nil {
 		if err := w.begin(ctx); err != nil {
-			if !errors.Is(err, errSuperseded) && err.Error() != w.planFailure {
-				w.planFailure = err.Error()
+			if !errors.Is(err, errSuperseded) && w.obstructed(err) {
 				w.log.Error(err, "cannot plan the rollout")
 			}
 			return background.Next{After: acceptRetry.First}
 		}
 	}
 	if err := w.engine.Prepare(ctx); err != nil {
-		w.log.Info("pass deferred", "error", err.Error())
+		if ctx.Err() == nil && w.obstructed(err) {
+			w.log.Info("pass deferred", "error", err.Error())
+		}
 		return background.Next{After: prepareRetry}
 	}
+	w.obstructed(nil)
 	progress, settled, err := w.engine.Executor.Run(ctx, w.plan, w.underway.snapshot().settled)
 	w.underway.settle(w.engine.Executor, settled)
 	w.runner.Wake(background.SlotInventory)
@@ -145,6 +145,15 @@ func (w *rolling) begin(ctx context.Context) error {
 	w.runner.Start(background.SlotInventory, key, w.ledger.Step(w.log, plan, engine.Executor))
 	w.log.Info("rollout started", "release", p.Release.Version, "mode", w.mode, "manifests", len(manifests))
 	return nil
+}
+
+// obstructed records why the rollout can make no pass, nil if it can, and has the status show it. It reports whether that is news.
+func (w *rolling) obstructed(err error) bool {
+	changed := w.underway.obstruct(w.key, err)
+	if changed {
+		w.changed()
+	}
+	return changed
 }
 
 // errSuperseded reports that another rollout was requested in the meantime. That one inherits the state when it begins.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -13,8 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/clock"
+	testingclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/clusterversion/background"
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
@@ -220,4 +223,77 @@ func TestOnlyRecordsOfTheSameReleaseAreTrusted(t *testing.T) {
 	assert.Equal(t, inventory.Content{1}, other.Records[id].Content, "the inventory itself is unchanged")
 	next.Image = "example.com/r:tag"
 	assert.Equal(t, inventory.Content{1}, reliable(kept("1.1.0"), next).Records[id].Content, "for a tag, the release may be the same")
+}
+
+// unreadableStore is an inventory that the operator may not read.
+type unreadableStore struct{ blank }
+
+func (unreadableStore) Load(context.Context) (inventory.Inventory, error) {
+	return inventory.Inventory{}, errors.New("configmaps is forbidden")
+}
+
+// TestRolloutThatCannotBeginIsReported has a cluster in which no pass is possible, so no manifest is in trouble.
+func TestRolloutThatCannotBeginIsReported(t *testing.T) {
+	failure := errors.New("proxies is forbidden")
+	for name, tt := range map[string]struct {
+		with func(*parts)
+		want string
+	}{
+		"inventory": {func(p *parts) { p.store = unreadableStore{} }, "configmaps is forbidden"},
+		"configuration": {func(p *parts) {
+			p.engine = func(*configv1.ClusterVersion, *payload.Payload) Engine {
+				return Engine{
+					Executor: &rollout.Executor{Clock: clock.RealClock{}, Applier: halted{}, Observer: unseen{}},
+					Prepare:  func(context.Context) error { return failure },
+				}
+			}
+		}, "proxies is forbidden"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			registry, work, news := newShelf("1.0.0", "1.1.0"), slots{}, 0
+			s := newScribe(t, func(p *parts) { p.stages, p.runner = registry.stages(), work }, tt.with)
+			s.changed = func() { news++ }
+			cv := s.get(t)
+			cv.Status = clusterAt(completed("1.0.0")).Status
+			require.NoError(t, s.client.Status().Update(t.Context(), cv))
+			s.edit(t, func(cv *configv1.ClusterVersion) { wants(cv, configv1.Update{Image: imageOf("1.1.0")}) })
+			s.reconcile(t)
+			work[background.SlotAccept].step(t.Context())
+			s.at(time.Minute)
+			s.reconcile(t)
+			news = 0
+			require.Contains(t, work, background.SlotRollout)
+			for range 3 {
+				require.False(t, work[background.SlotRollout].step(t.Context()).Done)
+			}
+			assert.Equal(t, 1, news, "the status is written once")
+			s.at(2 * time.Minute)
+			s.reconcile(t)
+			failing := api.FindCondition(s.get(t).Status.Conditions, api.Failing)
+			assert.Equal(t, configv1.ConditionTrue, failing.Status)
+			assert.Equal(t, "The operator applies and repairs nothing, because it cannot prepare the rollout, and retries: "+tt.want, failing.Message)
+			progressing := api.FindCondition(s.get(t).Status.Conditions, configv1.OperatorProgressing)
+			assert.Contains(t, progressing.Message, "Unable to apply 1.1.0: ")
+		})
+	}
+}
+
+func TestObstacleEndsWithTheFirstPass(t *testing.T) {
+	clk := testingclock.NewFakePassiveClock(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+	u := &underway{clock: clk}
+	u.plan("k", "image", false)
+	first := clk.Now()
+	assert.False(t, u.obstruct("superseded", errors.New("a")))
+	assert.True(t, u.obstruct("k", errors.New("a")))
+	assert.False(t, u.obstruct("k", errors.New("a")))
+	clk.SetTime(first.Add(time.Minute))
+	assert.True(t, u.obstruct("k", errors.New("b")))
+	assert.Equal(t, first, u.report("k", configv1.ClusterVersionStatus{}).obstacle.Since, "another cause does not end the wait for a pass")
+	assert.True(t, u.obstruct("k", nil))
+	assert.Nil(t, u.report("k", configv1.ClusterVersionStatus{}).obstacle)
+	assert.False(t, u.obstruct("k", nil))
+
+	assert.True(t, u.obstruct("k", errors.New("a")))
+	u.plan("next", "image", false)
+	assert.Nil(t, u.report("next", configv1.ClusterVersionStatus{}).obstacle)
 }

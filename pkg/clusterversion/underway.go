@@ -8,6 +8,7 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	"k8s.io/utils/clock"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion/event"
 	"github.com/cluster-version/cvo/pkg/clusterversion/status"
 	"github.com/cluster-version/cvo/pkg/clusterversion/story"
@@ -35,6 +36,8 @@ type rolled struct {
 	// adds reports that the rollout adds objects to a completed release, for example those of a new capability, and is not an update.
 	adds     bool
 	progress *report.Progress
+	// obstacle is the reason why the rollout can make no pass; nil if it can.
+	obstacle *report.Problem
 	// settled is the result of the last pass of any rollout.
 	settled rollout.Settled
 	// releaseChanged reports that the planned release differs from the one that executor ran. restored is the inventory of a predecessor
@@ -70,7 +73,7 @@ func (u *underway) Reset() {
 func (u *underway) supersede() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.key, u.progress = "", nil
+	u.key, u.progress, u.obstacle = "", nil, nil
 }
 
 // plan makes the rollout with the given key the one under way, unless it already is. adds reports that it is not an update.
@@ -83,7 +86,7 @@ func (u *underway) plan(key, image string, adds bool) {
 	changed := u.image != image
 	u.resumed = u.image == "" || u.resumed && !changed
 	u.releaseChanged = u.releaseChanged || changed
-	u.key, u.image, u.adds, u.progress = key, image, adds, nil
+	u.key, u.image, u.adds, u.progress, u.obstacle = key, image, adds, nil, nil
 }
 
 // beginning is the input for starting a rollout.
@@ -137,6 +140,30 @@ func reliable(inv inventory.Inventory, next release.Release) inventory.Inventory
 	return inv
 }
 
+// obstruct records the reason why the rollout with the given key can make no pass, nil if it can. It reports whether that is news. For a
+// superseded rollout it does nothing.
+func (u *underway) obstruct(key string, err error) (changed bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	before := u.obstacle
+	switch {
+	case u.key != key, err == nil && before == nil, err != nil && before != nil && before.Err.Error() == err.Error():
+		return false
+	case err == nil:
+		u.obstacle = nil
+		return true
+	}
+	since := u.clock.Now()
+	if before != nil {
+		since = before.Since
+	}
+	u.obstacle = &report.Problem{
+		Reason: api.ReasonPayloadFailed, Since: since, Err: err,
+		Message: "The operator applies and repairs nothing, because it cannot prepare the rollout, and retries: " + err.Error(),
+	}
+	return true
+}
+
 // settle stores the result of a pass, for the next pass or for the rollout that replaces this one. A canceled pass returns before that one
 // begins. After Reset, a late result is dropped.
 func (u *underway) settle(executor *rollout.Executor, settled rollout.Settled) {
@@ -165,6 +192,8 @@ func (u *underway) advance(key string, progress report.Progress) (news []event.E
 type excerpt struct {
 	// progress is nil if unknown. latest is also the progress of a rollout that another one is about to replace.
 	progress, latest *report.Progress
+	// obstacle is the reason why the rollout can make no pass; nil if it can.
+	obstacle *report.Problem
 	// reached counts the reached runlevels. newRunlevel reports that another one was reached since the last status write.
 	reached     int
 	newRunlevel bool
@@ -176,7 +205,7 @@ func (u *underway) report(key string, before configv1.ClusterVersionStatus) exce
 	defer u.mu.Unlock()
 	out := excerpt{latest: u.progress, reached: u.story.Reached()}
 	if key != "" && u.key == key {
-		out.progress = u.progress
+		out.progress, out.obstacle = u.progress, u.obstacle
 	}
 	if u.resumed && out.progress != nil {
 		out.progress, u.resumed = status.NotLess(out.progress, before)

@@ -37,8 +37,8 @@ type Observed struct {
 	Asked  time.Time
 	// Pending says when the request that waits for the first install starts; empty if none waits.
 	Pending string
-	// Accepted is the release that is rolled out, nil before the first. Unapplied is the reason why there is none; nil if it is unknown.
-	// Progress is the progress of the rollout.
+	// Accepted is the release that is rolled out, nil before the first. Unapplied is the reason why there is none, or why its rollout can make
+	// no pass; nil if there is no such reason or it is unknown. Progress is the progress of the rollout.
 	Accepted  *accept.Acceptance
 	Unapplied *report.Problem
 	Progress  *report.Progress
@@ -131,11 +131,11 @@ func setConditions(cv *configv1.ClusterVersion, status *configv1.ClusterVersionS
 		mode = history.Mode(cv, status.History[0].Image)
 	}
 	var problems []report.Problem
-	switch {
-	case in.Progress != nil:
-		problems = in.Progress.Problems
-	case in.Unapplied != nil:
-		problems = []report.Problem{*in.Unapplied}
+	if in.Progress != nil {
+		problems = slices.Clone(in.Progress.Problems)
+	}
+	if in.Unapplied != nil {
+		problems = append(problems, *in.Unapplied)
 	}
 	a := assess.Rollout(problems, mode, in.Now)
 	known := in.Progress != nil || begun || len(status.History) == 0 || a.Failing == configv1.ConditionTrue
