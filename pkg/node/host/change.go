@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -234,6 +235,11 @@ func (h *Host) settle(name string, from, to tree.Entry, of target) error {
 			return nil
 		}
 		if err != nil {
+			return err
+		}
+	}
+	if to.Kind != tree.Absent { // another process may have removed the folder, for example with its package
+		if err := h.makeFolders(path.Dir(name)); err != nil {
 			return err
 		}
 	}

@@ -523,3 +523,20 @@ func TestOnlyOneProcessChangesAHost(t *testing.T) {
 	require.NoError(t, second.Apply("second", files(file("/etc/a", "a", 0o644))))
 	require.NoError(t, first.Confirm("second"))
 }
+
+// TestUndoCreatesTheFolderOfAReplacedFileAgain has a package that is uninstalled while a change is pending.
+func TestUndoCreatesTheFolderOfAReplacedFileAgain(t *testing.T) {
+	root := t.TempDir()
+	require.NoError(t, os.MkdirAll(root+"/etc/app/conf.d", 0o755))
+	require.NoError(t, os.WriteFile(root+"/etc/app/conf.d/a", []byte("of the host"), 0o644))
+	h, err := host.Open(root, host.Options{})
+	require.NoError(t, err)
+	defer h.Close()
+	require.NoError(t, h.Begin("new", config.Content{Files: []config.File{{Path: "/etc/app/conf.d/a", Mode: 0o644, Data: []byte("new")}}}))
+	require.NoError(t, h.Resume())
+	require.NoError(t, os.RemoveAll(root+"/etc/app"))
+	require.NoError(t, h.Undo())
+	data, err := os.ReadFile(root + "/etc/app/conf.d/a")
+	require.NoError(t, err)
+	assert.Equal(t, "of the host", string(data))
+}

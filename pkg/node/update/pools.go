@@ -415,7 +415,8 @@ func (r *pools) release(ctx context.Context, nodes []*corev1.Node) (conflicts bo
 	return conflicts, errors.Join(failures...)
 }
 
-// assign writes the changes of a pool's nodes and returns the nodes with these changes.
+// assign writes the changes of a pool's nodes and returns the nodes with these changes. A node that cannot be written does not stop the
+// others.
 func (r *pools) assign(ctx context.Context, o *rollout, members pool.Membership) ([]*corev1.Node, error) {
 	p := o.pool
 	if o.specError != "" || members.Doubt(p.Name) != "" || p.DeletionTimestamp != nil {
@@ -424,6 +425,7 @@ func (r *pools) assign(ctx context.Context, o *rollout, members pool.Membership)
 	nodes := slices.Clone(o.nodes)
 	target := p.Spec.Configuration.Name
 	var targeted []string
+	var failures []error
 	for _, change := range append(pool.Changes(p, nodes, o.targeted, o.awaitedJob), o.released...) {
 		next := change.Node.DeepCopy()
 		change.Apply(next, target)
@@ -437,7 +439,8 @@ func (r *pools) assign(ctx context.Context, o *rollout, members pool.Membership)
 			continue
 		}
 		if err != nil {
-			return nodes, fmt.Errorf("writing node %s: %w", next.Name, err)
+			failures = append(failures, fmt.Errorf("writing node %s: %w", next.Name, err))
+			continue
 		}
 		r.writtenNodes.Add(next)
 		nodes[slices.Index(nodes, change.Node)] = next
@@ -460,5 +463,5 @@ func (r *pools) assign(ctx context.Context, o *rollout, members pool.Membership)
 	default:
 		r.recorder.Eventf(p, corev1.EventTypeNormal, api.EventSetDesiredConfig, "Set target for %d nodes to MachineConfig %s", len(targeted), target)
 	}
-	return nodes, nil
+	return nodes, errors.Join(failures...)
 }

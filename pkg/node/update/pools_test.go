@@ -147,3 +147,17 @@ func TestPolicyLimitsTheNodesOfAZone(t *testing.T) {
 		assert.Equal(t, "Node n1 waits for zone a, of which at most 1 node may be unavailable or failed", pool.Message(&m.pools[1], pool.NodesWaiting))
 	}
 }
+
+func TestRefusedWriteOfANodeStopsNoOtherNode(t *testing.T) {
+	m := newMemory(3)
+	m.pools[1].Spec.Paused = false
+	m.pools[1].Spec.MaxUnavailable = new(intstr.FromInt32(2))
+	refusal := apierrors.NewForbidden(corev1.Resource("nodes"), "n0", errors.New("denied by a webhook"))
+	r := m.controller()
+	for range 3 {
+		m.refused, r.nextPlan = refusal, r.clock.Now()
+		_, err := r.Reconcile(t.Context(), reconcile.Request{})
+		require.ErrorIs(t, err, refusal)
+	}
+	assert.NotEmpty(t, m.nodes[1].Annotations[api.DesiredConfigAnnotation])
+}
