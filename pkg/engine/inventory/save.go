@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 
 	"github.com/cluster-version/cvo/pkg/api"
@@ -22,8 +23,10 @@ import (
 // and none if nothing has changed. If it fails halfway, the stored inventory is readable, and the next Save writes the rest. It omits
 // records that are too large for a real object and lists them in the error. The caller must not change inv during the call.
 func (s *Store) Save(ctx context.Context, inv Inventory) error {
+	s.using.Lock()
+	defer s.using.Unlock()
 	if !s.loaded {
-		_, err := s.Load(ctx)
+		_, err := s.load(ctx)
 		if _, damaged := errors.AsType[*DamagedError](err); err != nil && !damaged {
 			return err
 		}
@@ -233,8 +236,8 @@ func (s *Store) apply(
 	client := s.client.ConfigMaps(s.namespace)
 	options := metav1.ApplyOptions{FieldManager: api.FieldManager, Force: true}
 	answer, err := client.Apply(ctx, object, options)
-	if apierrors.IsInvalid(err) {
-		// Another client marked the ConfigMap as immutable, which cannot be reverted. It has to be replaced.
+	if apierrors.IsInvalid(err) && apierrors.HasStatusCause(err, metav1.CauseType(field.ErrorTypeForbidden)) {
+		// Another client marked the ConfigMap as immutable (an admission policy rejects without this cause), which cannot be reverted. It has to be replaced.
 		if err := client.Delete(ctx, *object.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			return false, err
 		}

@@ -6,6 +6,7 @@ import (
 	"hash/maphash"
 	"slices"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,7 +38,7 @@ func (e *DamagedError) Error() string {
 	return "cannot read parts of the inventory: " + strings.Join(e.Shards, "; ")
 }
 
-// Store reads and writes the inventory of one owner. It remembers the state in the cluster and writes only changes. It is not safe for
+// Store reads and writes the inventory of one owner. It remembers the state in the cluster and writes only changes. It is safe for
 // concurrent use. Only one Store may write at a time; any number may read.
 //
 // The inventory is in ConfigMaps <owner>-inventory-<n>. A hash of an object's identity assigns the object's record to a ConfigMap. The
@@ -54,6 +55,8 @@ type Store struct {
 	seed    maphash.Seed
 	encoder encoder
 
+	// using serializes Load and Save, and guards the encoder and the fields below.
+	using  sync.Mutex
 	loaded bool
 	// shardCount and generation describe the current layout.
 	shardCount, generation int
@@ -82,6 +85,13 @@ type shard struct {
 // Load reads the inventory. It returns an empty one if there is none. If the error is a *DamagedError, the returned inventory lacks the
 // records of the shards in the error. After any other error, for example without a response from the API server, nothing is known.
 func (s *Store) Load(ctx context.Context) (Inventory, error) {
+	s.using.Lock()
+	defer s.using.Unlock()
+	return s.load(ctx)
+}
+
+// load is Load for callers that hold the lock.
+func (s *Store) load(ctx context.Context) (Inventory, error) {
 	shards, damaged, err := s.read(ctx)
 	if err != nil {
 		return Inventory{}, fmt.Errorf("reading the inventory: %w", err)

@@ -1,6 +1,7 @@
 package lead
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"sync"
@@ -32,7 +33,9 @@ type leaseSeen struct {
 	// raw is the Lease's record; nil if there is no Lease.
 	raw []byte
 	// holder is empty if no process holds the Lease.
-	holder   string
+	holder string
+	// was is the last holder of a deleted Lease, which may not have noticed the deletion.
+	was      string
 	duration time.Duration
 	// at is the time when the state arrived here. The holder renewed the Lease before that.
 	at time.Time
@@ -52,8 +55,10 @@ func (v *leaseView) run(ctx context.Context) {
 // see records a state of the Lease; nil means that it does not exist.
 func (v *leaseView) see(lease *coordinationv1.Lease) {
 	v.update(func(s *leaseSeen) {
+		before := *s
 		*s = leaseSeen{synced: s.synced, at: v.clock.Now()}
 		if lease == nil {
+			s.was, s.duration = cmp.Or(before.holder, before.was), before.duration
 			return
 		}
 		s.raw, _ = json.Marshal(*resourcelock.LeaseSpecToLeaderElectionRecord(&lease.Spec)) // like LeaseLock.Get
@@ -82,7 +87,8 @@ func (v *leaseView) look() (leaseSeen, <-chan struct{}) {
 // the Lease has no holder, or the process itself is the holder. Otherwise it is the holder's lease, counted from the arrival of the latest
 // renewal.
 func (s leaseSeen) vacantIn(self string, age time.Duration) time.Duration {
-	if s.raw == nil || s.holder == "" || s.holder == self {
+	holder := cmp.Or(s.holder, s.was)
+	if holder == "" || holder == self {
 		return 0
 	}
 	return max(0, s.duration-age)
