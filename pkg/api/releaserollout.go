@@ -92,8 +92,18 @@ type ReleaseRolloutStatus struct {
 	Current  *CurrentRollout  `json:"current,omitempty"`
 	Estimate *RolloutEstimate `json:"estimate,omitempty"`
 	// History lists the completed updates, newest first.
-	History   []CompletedRollout `json:"history,omitempty"`
-	Preflight *Preflight         `json:"preflight,omitempty"`
+	History []CompletedRollout `json:"history,omitempty"`
+	// PreflightRequest is the current request, if it has mode Preflight. Preflight is the last preflight.
+	PreflightRequest *PreflightRequest `json:"preflightRequest,omitempty"`
+	Preflight        *Preflight        `json:"preflight,omitempty"`
+}
+
+// PreflightRequest is a request with mode Preflight. A definition of ClusterVersion without the mode drops it from the spec. This record then
+// shows also another process that no administrator has requested the update.
+type PreflightRequest struct {
+	// ObservedGeneration is the generation of the ClusterVersion with the request.
+	ObservedGeneration int64 `json:"observedGeneration"`
+	RequestContent     `json:",inline"`
 }
 
 // CurrentRollout is the current update.

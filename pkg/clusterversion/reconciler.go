@@ -254,7 +254,11 @@ func (c *Reconciler) lookForUpdates(ctx context.Context, r *round) error {
 func (c *Reconciler) choose(ctx context.Context, r *round) error {
 	invalid := r.original.Spec.DesiredUpdate != nil && r.cv.Spec.DesiredUpdate == nil
 	if !invalid {
-		r.cv.Spec.DesiredUpdate = c.control.KeepMode(r.cv.Spec.DesiredUpdate, r.cv.Generation, r.schema)
+		kept, changed := c.control.KeepMode(r.cv.Spec.DesiredUpdate, r.cv.Generation, r.schema)
+		r.cv.Spec.DesiredUpdate = kept
+		if changed {
+			c.runner.Wake(background.SlotControl)
+		}
 	}
 	own := c.acceptance.snapshot().Identity.OwnImage(c.options.ReleaseImage)
 	cv, target := preflight.Without(r.cv, own)

@@ -72,11 +72,11 @@ func (c *Reconciler) identify(ctx context.Context, r *round, cv *configv1.Cluste
 	var restored identity.Identity
 	migrated := false
 	if !c.acceptance.snapshot().Recalled {
-		requested := cv
+		asked := identity.Of(cv)
 		if invalid {
-			requested = withRecordedRequest(cv, c.record.Status())
+			asked = identity.Recorded(c.record.Status(), cv)
 		}
-		restored = identity.Recall(c.record.Status(), requested, r.target)
+		restored = identity.Recall(c.record.Status(), cv, asked, r.target)
 		recalled := restored
 		if c.record.Predates() {
 			recalled = restored.Migrate(cv.Status.History)
@@ -95,20 +95,6 @@ func (c *Reconciler) identify(ctx context.Context, r *round, cv *configv1.Cluste
 	if err := c.keep(ctx, r); migrated && err != nil {
 		c.acceptance.change(func(a accept.Decision) accept.Decision { return a.WithoutMigration(restored) })
 	}
-}
-
-// withRecordedRequest returns a ClusterVersion that requests what the record contains, if it contains a request. An invalid request in the
-// spec does not end that one.
-func withRecordedRequest(cv *configv1.ClusterVersion, record *api.ReleaseStatusStatus) *configv1.ClusterVersion {
-	if record == nil || record.Request == nil {
-		return cv
-	}
-	cv = cv.DeepCopy()
-	cv.Spec.DesiredUpdate = &configv1.Update{
-		Image: record.Request.Image, Version: record.Request.Version, Force: record.Request.Force,
-		Architecture: configv1.ClusterVersionArchitecture(record.Request.Architecture),
-	}
-	return cv
 }
 
 // keep writes the record if it differs from the one on the API server. A failed write is retried later. It affects only requests that must

@@ -144,10 +144,8 @@ type memory struct {
 	estimate  *report.Estimate
 	history   []api.CompletedRollout
 	preflight *api.Preflight
-	// preflightRequest is the last update that was requested with mode Preflight; nil if the current request has no such mode.
-	// preflightGeneration is the generation of the ClusterVersion with that request.
-	preflightRequest    *configv1.Update
-	preflightGeneration int64
+	// preflightRequest is the current request; nil if it does not have mode Preflight.
+	preflightRequest *api.PreflightRequest
 	// preflightDecided reports that this process has decided whether to start with a preflight.
 	preflightDecided bool
 
@@ -266,7 +264,7 @@ func (m *memory) recall(r *api.ReleaseRollout) {
 		return
 	}
 	status := r.Status
-	m.current, m.history, m.preflight = status.Current, status.History, status.Preflight
+	m.current, m.history, m.preflightRequest, m.preflight = status.Current, status.History, status.PreflightRequest, status.Preflight
 	if len(status.Conditions) > 0 {
 		m.written = &status
 	}
@@ -367,7 +365,8 @@ func (m *memory) reviseEstimate(progress *report.Progress, now time.Time) time.D
 // status returns the status of the ReleaseRollout. progress belongs to the rollout under way; nil if it is unknown.
 func (m *memory) status(progress *report.Progress, now time.Time) api.ReleaseRolloutStatus {
 	out := api.ReleaseRolloutStatus{
-		ObservedGeneration: m.generation, Current: m.current, Estimate: timing.Status(m.estimate), History: m.history, Preflight: m.preflight,
+		ObservedGeneration: m.generation, Current: m.current, Estimate: timing.Status(m.estimate), History: m.history,
+		PreflightRequest: m.preflightRequest, Preflight: m.preflight,
 	}
 	if m.written != nil {
 		for _, condition := range m.written.Conditions {
@@ -440,7 +439,7 @@ func (k *Control) Step(log logr.Logger, progress func() *report.Progress) func(c
 		next, written, at, revision := k.due(progress(), now)
 		fresh := look.Rollout != nil && len(look.Rollout.Status.Conditions) == 0
 		switch {
-		case look.Rollout == nil && next.Current == nil && next.Preflight == nil && len(next.History) == 0:
+		case look.Rollout == nil && next.Current == nil && next.PreflightRequest == nil && next.Preflight == nil && len(next.History) == 0:
 			return background.Next{} // neither a request nor anything to report
 		case written == nil || fresh || look.Rollout == nil:
 		case equality.Semantic.DeepEqual(*written, next):
@@ -485,6 +484,7 @@ func (k *Control) wrote(status api.ReleaseRolloutStatus, at time.Time) {
 // pace returns the least time between two writes. A change that an administrator waits for is written at once.
 func pace(before, after api.ReleaseRolloutStatus) time.Duration {
 	if before.ObservedGeneration != after.ObservedGeneration || !equality.Semantic.DeepEqual(before.Conditions, after.Conditions) ||
+		!equality.Semantic.DeepEqual(before.PreflightRequest, after.PreflightRequest) ||
 		!equality.Semantic.DeepEqual(before.Preflight, after.Preflight) || !equality.Semantic.DeepEqual(before.History, after.History) {
 		return 0 // later estimates need the history, so a crash must not lose it
 	}

@@ -43,8 +43,8 @@ type Identity struct {
 }
 
 // Recall returns the identity for a new process. found is the record of its predecessor, nil if there is none. cv is the ClusterVersion as
-// the API server has it, and target is the release that the cluster should run. Only the history and the record decide, never the texts of
-// the status.
+// the API server has it, next its request, see Of and Recorded, and target is the release that the cluster should run. Only the history and
+// the record decide, never the texts of the status.
 //
 // The record of a request counts only for the same ClusterVersion. It counts as accepted if the newest history entry has its digest.
 // Otherwise a request by tag counts as pending, unless the history shows that it was accepted, see overtaken.
@@ -52,10 +52,9 @@ type Identity struct {
 // If no record counts and the status has observed the spec, the newest history entry answers a request by tag, and force does not count: an
 // earlier process has seen the request, and nothing shows which digest its force was meant for. Force does not count either if the status
 // has not observed the spec and no record shows that the request is new: the edit may concern another field.
-func Recall(found *api.ReleaseStatusStatus, cv *configv1.ClusterVersion, target request.Target) Identity {
+func Recall(found *api.ReleaseStatusStatus, cv *configv1.ClusterVersion, next *api.ReleaseRequest, target request.Target) Identity {
 	id := Identity{uid: cv.UID, own: RecallOwn(found, cv), install: recallInstall(found, cv)}
 	var before *api.ReleaseRequest
-	next := Of(cv)
 	if found != nil {
 		id.releases, id.forced, id.older = found.Releases, found.Forced, found.ForcedOlder
 		if r := found.Request; r != nil && next != nil && same(*r, *next) {
@@ -333,6 +332,18 @@ func Of(cv *configv1.ClusterVersion) *api.ReleaseRequest {
 	return &api.ReleaseRequest{
 		ClusterVersionUID: cv.UID, Image: update.Image, Version: update.Version, Architecture: string(update.Architecture),
 		Force: update.Force, Phase: api.RequestSeen,
+	}
+}
+
+// Recorded returns the request that counts while the one in the spec is invalid: the recorded one, as if it were in the spec. It is the
+// request in the spec if the record has none.
+func Recorded(found *api.ReleaseStatusStatus, cv *configv1.ClusterVersion) *api.ReleaseRequest {
+	if found == nil || found.Request == nil {
+		return Of(cv)
+	}
+	r := found.Request
+	return &api.ReleaseRequest{
+		ClusterVersionUID: cv.UID, Image: r.Image, Version: r.Version, Architecture: r.Architecture, Force: r.Force, Phase: api.RequestSeen,
 	}
 }
 

@@ -106,7 +106,7 @@ func TestRecallRestoresTheRequest(t *testing.T) {
 		{"has no request if none is made", recordedAs(api.RequestAccepted, "1.1.0", false), requesting(configv1.Update{}, completed("1.1.0")), "", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			id := Recall(tt.found, tt.cv, request.Choose(tt.cv, imageOf("0.1.0"), false))
+			id := Recall(tt.found, tt.cv, Of(tt.cv), request.Choose(tt.cv, imageOf("0.1.0"), false))
 			got := ""
 			if id.request != nil {
 				got = string(id.request.Phase) + " "

@@ -95,9 +95,10 @@ func assess(o Object, seen *Observed, look observe.Look, now time.Time, pacer *P
 	isApplied := o.Applied.Has(o.Content)
 	trusted := isApplied && seen.Trusted
 	switch {
-	case !isApplied && o.Applied.Repairing != nil && o.Applied.Content == o.Content:
-		return *o.Applied.Repairing
 	case !isApplied && (look.Synced || !o.Manifest.Tombstone()):
+		if o.Applied.Repairing != nil && o.Applied.Content == o.Content {
+			return *o.Applied.Repairing
+		}
 		return Need{Apply: true}
 	case !look.Synced && trusted && !isDoubtful(o, look):
 		seen.DoubtedSince = time.Time{}

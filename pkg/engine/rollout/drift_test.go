@@ -321,8 +321,12 @@ func TestRunReportsRepairsThatSucceedLater(t *testing.T) {
 				executor := c.executor()
 				var reported []report.Repaired
 				executor.Repaired = func(r report.Repaired) { reported = append(reported, r) }
-				c.onApply = func(context.Context, string) error { return errors.New("the server is down") }
 				drift.damage(c)
+				ctx, cancel := context.WithCancel(t.Context())
+				c.onApply = func(ctx context.Context, _ string) error { cancel(); return ctx.Err() }
+				_, settled, err := executor.Run(ctx, plan, settled)
+				require.ErrorIs(t, err, context.Canceled)
+				c.onApply = func(context.Context, string) error { return errors.New("the server is down") }
 				progress, settled, err := executor.Run(t.Context(), plan, settled)
 				require.NoError(t, err)
 				require.Len(t, progress.Problems, 1)

@@ -20,9 +20,7 @@ func (p *pass) confirm(ctx context.Context, n *taskgraph.Node, s *slot, state *o
 	if len(state.Loosened) > 0 {
 		object, err := p.Applier.Live(ctx, n.Manifest)
 		if err != nil {
-			if at := p.Clock.Now().Add(confirmRetry); s.recheckAt.IsZero() || at.Before(s.recheckAt) {
-				s.recheckAt = at
-			}
+			s.recheckAt = earlier(s.recheckAt, p.Clock.Now().Add(confirmRetry))
 			return
 		}
 		for _, field := range state.Loosened {

@@ -1,6 +1,8 @@
 package rollout
 
 import (
+	"time"
+
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/engine/gate"
 	"github.com/cluster-version/cvo/pkg/engine/report"
@@ -46,14 +48,20 @@ func (p *pass) progressLocked() report.Progress {
 		if problem, ok := problemOf(n, s); ok {
 			progress.Problems = append(progress.Problems, problem)
 		}
-		if !s.recheckAt.IsZero() && (progress.RetryAt.IsZero() || s.recheckAt.Before(progress.RetryAt)) {
-			progress.RetryAt = s.recheckAt
-		}
+		progress.RetryAt = earlier(progress.RetryAt, s.recheckAt)
 	}
 	progress.Runlevels = report.Count(p.reached)
 	progress.Paused = p.paused(progress)
 	report.SortProblems(progress.Problems)
 	return progress
+}
+
+// earlier returns the earlier of two times, where zero means never.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // reached yields each manifest's group and whether the manifest's gate has settled. The caller holds the lock.

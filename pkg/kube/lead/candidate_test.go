@@ -15,7 +15,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	k8sfake "k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/leaderelection"
@@ -31,6 +33,7 @@ import (
 type memoryLock struct {
 	mu     sync.Mutex
 	record resourcelock.LeaderElectionRecord
+	gone   bool
 	gets   int
 }
 
@@ -38,6 +41,9 @@ func (l *memoryLock) Get(context.Context) (*resourcelock.LeaderElectionRecord, [
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.gets++
+	if l.gone {
+		return nil, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "leases"}, "version")
+	}
 	raw, err := json.Marshal(l.record)
 	record := l.record
 	return &record, raw, err
@@ -67,7 +73,14 @@ func (l *memoryLock) holder() string { return l.read().HolderIdentity }
 func (l *memoryLock) set(r resourcelock.LeaderElectionRecord) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.record = r
+	l.record, l.gone = r, false
+}
+
+// delete deletes the Lease as another client.
+func (l *memoryLock) delete() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.gone = true
 }
 
 func (l *memoryLock) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {

@@ -1,7 +1,6 @@
 package lead
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"sync"
@@ -32,10 +31,9 @@ type leaseSeen struct {
 	synced bool
 	// raw is the Lease's record; nil if there is no Lease.
 	raw []byte
-	// holder is empty if no process holds the Lease.
-	holder string
-	// was is the last holder of a deleted Lease, which may not have noticed the deletion.
-	was      string
+	// holder is empty if no process holds the Lease. A deleted Lease keeps its holder and duration, because the holder may not have noticed
+	// the deletion.
+	holder   string
 	duration time.Duration
 	// at is the time when the state arrived here. The holder renewed the Lease before that.
 	at time.Time
@@ -55,10 +53,8 @@ func (v *leaseView) run(ctx context.Context) {
 // see records a state of the Lease; nil means that it does not exist.
 func (v *leaseView) see(lease *coordinationv1.Lease) {
 	v.update(func(s *leaseSeen) {
-		before := *s
-		*s = leaseSeen{synced: s.synced, at: v.clock.Now()}
+		s.raw, s.at = nil, v.clock.Now()
 		if lease == nil {
-			s.was, s.duration = cmp.Or(before.holder, before.was), before.duration
 			return
 		}
 		s.raw, _ = json.Marshal(*resourcelock.LeaseSpecToLeaderElectionRecord(&lease.Spec)) // like LeaseLock.Get
@@ -83,12 +79,10 @@ func (v *leaseView) look() (leaseSeen, <-chan struct{}) {
 }
 
 // vacantIn returns the time after which a process may claim the Lease if it is not renewed again; zero means immediately. age is the time
-// since the state arrived. Without a Lease the time is zero: Candidate.Create decides whether the process may create it. It is also zero if
-// the Lease has no holder, or the process itself is the holder. Otherwise it is the holder's lease, counted from the arrival of the latest
-// renewal.
+// since the state arrived. The time is zero if the Lease has no holder, or the process itself is the holder. Otherwise it is the holder's
+// lease, counted from the arrival of the latest renewal or of the deletion.
 func (s leaseSeen) vacantIn(self string, age time.Duration) time.Duration {
-	holder := cmp.Or(s.holder, s.was)
-	if holder == "" || holder == self {
+	if s.holder == "" || s.holder == self {
 		return 0
 	}
 	return max(0, s.duration-age)

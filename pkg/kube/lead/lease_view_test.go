@@ -25,6 +25,7 @@ func TestVacantInWaitsForTheRestOfTheLease(t *testing.T) {
 	}{
 		{"no Lease", leaseSeen{synced: true}, 0, 0},
 		{"a released Lease", leaseSeen{raw: raw, duration: time.Second}, 0, 0},
+		{"a Lease that was just deleted", leaseSeen{holder: "other", duration: 15 * time.Second}, 0, 15 * time.Second},
 		{"its own Lease", leaseSeen{raw: raw, holder: "me", duration: 15 * time.Second}, 0, 0},
 		{"a Lease that was just renewed", leaseSeen{raw: raw, holder: "other", duration: 15 * time.Second}, 0, 15 * time.Second},
 		{"a Lease that was renewed a while ago", leaseSeen{raw: raw, holder: "other", duration: 15 * time.Second}, 14 * time.Second, time.Second},
