@@ -11,17 +11,25 @@ import (
 // RecreateValue is the value of api.OnImmutableAnnotation that allows deleting and recreating an object.
 const RecreateValue = "recreate"
 
+// HoldsData reports whether objects of a kind hold data.
+func HoldsData(gk schema.GroupKind) bool {
+	switch gk {
+	case schema.GroupKind{Kind: "PersistentVolume"}, schema.GroupKind{Kind: "PersistentVolumeClaim"},
+		schema.GroupKind{Group: "cdi.kubevirt.io", Kind: "DataVolume"}:
+		return true
+	}
+	return false
+}
+
 // Irreplaceable reports whether deleting an object of a kind also deletes content that no manifest can restore: data, everything in a
 // namespace, or the platform itself. The reason continues a sentence that starts with the object's name, such as "holds data".
 func Irreplaceable(gk schema.GroupKind) (reason string, ok bool) {
-	switch gk {
-	case schema.GroupKind{Kind: "PersistentVolume"},
-		schema.GroupKind{Kind: "PersistentVolumeClaim"},
-		schema.GroupKind{Group: "cdi.kubevirt.io", Kind: "DataVolume"}:
+	switch {
+	case HoldsData(gk):
 		return "holds data", true
-	case schema.GroupKind{Kind: "Namespace"}:
+	case gk == schema.GroupKind{Kind: "Namespace"}:
 		return "its content would be deleted with it", true
-	case schema.GroupKind{Group: "config.openshift.io", Kind: "ClusterVersion"}:
+	case gk == schema.GroupKind{Group: "config.openshift.io", Kind: "ClusterVersion"}:
 		return "owns all objects of the release", true
 	}
 	return "", false

@@ -17,6 +17,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/install/target"
+	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
 // crds reads the CRDs of the cluster.
@@ -38,12 +39,13 @@ func (u *remover) crds(ctx context.Context) ([]apiextensionsv1.CustomResourceDef
 	return crds, nil
 }
 
-// foreign has an object that does not come from a release for each CRD of the platform, and for each namespace with objects of these CRDs.
+// foreign names an object to keep for each CRD of the platform, and for each namespace with objects of these CRDs: an object that holds data,
+// or does not come from a release. The text is the beginning of a sentence.
 type foreign struct {
 	crds, namespaces map[string]string
 }
 
-// foreignInstances finds the objects of the platform's CRDs that do not come from a release; none if they are deleted as well.
+// foreignInstances finds the objects of the platform's CRDs to keep; none if they are deleted as well.
 func (u *remover) foreignInstances(ctx context.Context, crds []apiextensionsv1.CustomResourceDefinition) (foreign, error) {
 	found := foreign{crds: map[string]string{}, namespaces: map[string]string{}}
 	if u.removal.DeleteData {
@@ -65,11 +67,19 @@ func (u *remover) foreignInstances(ctx context.Context, crds []apiextensionsv1.C
 		if err != nil {
 			return foreign{}, err
 		}
+		kind := schema.GroupKind{Group: crds[k].Spec.Group, Kind: crds[k].Spec.Names.Kind}
 		for _, item := range items {
-			if item.Labels[api.OwnedByLabel] != u.removal.Name || ownership.ForeignController(&item) != nil && !u.isCopy(&item) {
-				name := fmt.Sprintf("%s %s", crds[k].Spec.Names.Kind, client.ObjectKeyFromObject(&item))
-				found.crds[object.Name], found.namespaces[item.Namespace] = name, name
+			var held string
+			switch {
+			case manifest.HoldsData(kind):
+				held = "contains data"
+			case item.Labels[api.OwnedByLabel] != u.removal.Name || ownership.ForeignController(&item) != nil && !u.isCopy(&item):
+				held = "is not part of the release"
+			default:
+				continue
 			}
+			held = fmt.Sprintf("%s %s %s", kind.Kind, client.ObjectKeyFromObject(&item), held)
+			found.crds[object.Name], found.namespaces[item.Namespace] = held, held
 		}
 	}
 	return found, nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -13,6 +14,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/install/target"
+	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
 // platform deletes the objects of releases, in the order of deletionSteps.
@@ -100,21 +102,20 @@ func (u *remover) keep(object *metav1.PartialObjectMetadata, why string) {
 	u.record(kept)
 }
 
-// reasonToKeep returns the reason not to delete an object of the platform: the deletion would also delete data that does not come from a
-// release.
+// reasonToKeep returns the reason not to delete an object of the platform: the deletion would also delete data, or an object that does not
+// come from a release. It is empty if there is none.
 func (u *remover) reasonToKeep(ctx context.Context, object *metav1.PartialObjectMetadata, others foreign) (string, error) {
 	switch gk := object.GroupVersionKind().GroupKind(); {
 	case u.removal.DeleteData:
 		return "", nil
-	case gk == (schema.GroupKind{Kind: "PersistentVolume"}), gk == (schema.GroupKind{Kind: "PersistentVolumeClaim"}),
-		gk == (schema.GroupKind{Group: "cdi.kubevirt.io", Kind: "DataVolume"}):
+	case manifest.HoldsData(gk):
 		return "it contains data; --delete-data deletes it", nil
 	case gk == namespaceKind:
 		if object.Name == api.ConfigNamespace || object.Name == api.ConfigManagedNamespace {
 			return "it contains configuration of administrators, such as the trust policy; --delete-data deletes it", nil
 		}
-		if name := others.namespaces[object.Name]; name != "" {
-			return name + " is not part of the release and would be deleted with the namespace; --delete-data deletes both", nil
+		if held := others.namespaces[object.Name]; held != "" {
+			return held + " and would be deleted with the namespace; --delete-data deletes both", nil
 		}
 		claims := &corev1.PersistentVolumeClaimList{}
 		if err := u.List(ctx, claims, client.InNamespace(object.Name), client.Limit(1)); err != nil {
@@ -124,8 +125,17 @@ func (u *remover) reasonToKeep(ctx context.Context, object *metav1.PartialObject
 			return "it contains volume claims; --delete-data deletes them", nil
 		}
 	case gk.Kind == target.CRDKind:
-		if name := others.crds[object.Name]; name != "" {
-			return name + " is not part of the release and would be deleted with the CRD; --delete-data deletes both", nil
+		if held := others.crds[object.Name]; held != "" {
+			return held + " and would be deleted with the CRD; --delete-data deletes both", nil
+		}
+	case gk == (schema.GroupKind{Group: appsv1.GroupName, Kind: "StatefulSet"}):
+		set := &appsv1.StatefulSet{}
+		if err := u.Get(ctx, client.ObjectKeyFromObject(object), set); client.IgnoreNotFound(err) != nil {
+			return "", fmt.Errorf("reading StatefulSet %s/%s: %w", object.Namespace, object.Name, err)
+		}
+		retention := set.Spec.PersistentVolumeClaimRetentionPolicy
+		if retention != nil && retention.WhenDeleted == appsv1.DeletePersistentVolumeClaimRetentionPolicyType && len(set.Spec.VolumeClaimTemplates) > 0 {
+			return "its volume claims would be deleted with it; --delete-data deletes both", nil
 		}
 	}
 	return "", nil

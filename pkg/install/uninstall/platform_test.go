@@ -202,6 +202,57 @@ func TestUninstallDeletesDataOnRequest(t *testing.T) {
 	assert.False(t, slices.ContainsFunc(results, func(r target.Result) bool { return r.Outcome == target.Kept }), results)
 }
 
+// TestUninstallKeepsData has data of the platform that other deletions would delete: a DataVolume whose CRD belongs to the platform, and claims
+// that a StatefulSet does not retain.
+func TestUninstallKeepsData(t *testing.T) {
+	t.Parallel()
+	cfg, c, cv := installed.Cluster(t)
+	collectGarbage(t, c)
+	crd := crdOf("cdi.kubevirt.io", "DataVolume")
+	require.NoError(t, c.Create(t.Context(), ofPlatform(cv, crd)))
+	volume := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "cdi.kubevirt.io/v1", "kind": "DataVolume"}}
+	volume.SetNamespace("default")
+	volume.SetName("of-the-platform")
+	require.Eventually(t, func() bool { // the API server needs a moment to serve a new kind
+		return c.Create(t.Context(), ofPlatform(cv, volume)) == nil
+	}, installed.StepTimeout, installed.StepTick)
+	set := func(name string, policy appsv1.PersistentVolumeClaimRetentionPolicyType) *appsv1.StatefulSet {
+		like := deploymentOf("default", name)
+		set := &appsv1.StatefulSet{ObjectMeta: like.ObjectMeta, Spec: appsv1.StatefulSetSpec{
+			Selector: like.Spec.Selector, Template: like.Spec.Template,
+			VolumeClaimTemplates: []corev1.PersistentVolumeClaim{{
+				ObjectMeta: metav1.ObjectMeta{Name: "data"},
+				Spec: corev1.PersistentVolumeClaimSpec{
+					AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+					Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+				},
+			}},
+			PersistentVolumeClaimRetentionPolicy: &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{
+				WhenDeleted: policy, WhenScaled: appsv1.RetainPersistentVolumeClaimRetentionPolicyType,
+			},
+		}}
+		require.NoError(t, c.Create(t.Context(), ofPlatform(cv, set)))
+		return set
+	}
+	retains := set("retains", appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
+	deletes := set("deletes", appsv1.DeletePersistentVolumeClaimRetentionPolicyType)
+
+	results, err := run(t, cfg, uninstall.Removal{Platform: true})
+
+	require.NoError(t, err)
+	assert.True(t, installed.Exists(t, c, volume))
+	assert.Contains(t, results, target.Result{
+		APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition", Name: crd.GetName(), Outcome: target.Kept,
+		Message: "DataVolume default/of-the-platform contains data and would be deleted with the CRD; --delete-data deletes both",
+	})
+	assert.False(t, installed.Exists(t, c, retains))
+	assert.True(t, installed.Exists(t, c, deletes))
+	assert.Contains(t, results, target.Result{
+		APIVersion: "apps/v1", Kind: "StatefulSet", Namespace: "default", Name: "deletes", Outcome: target.Kept,
+		Message: "its volume claims would be deleted with it; --delete-data deletes both",
+	})
+}
+
 // TestDryRunListsTheContentsOfNamespaces has namespaces with objects of a release, of users, of controllers and of the cluster itself.
 func TestDryRunListsTheContentsOfNamespaces(t *testing.T) {
 	t.Parallel()
@@ -357,18 +408,22 @@ func TestUninstallDeletesInReverseOrder(t *testing.T) {
 }
 
 // widgets returns the CRD of a kind that the platform defines.
-func widgets() *unstructured.Unstructured {
+func widgets() *unstructured.Unstructured { return crdOf("example.com", "Widget") }
+
+// crdOf returns the CRD of a namespaced kind with version v1.
+func crdOf(group, kind string) *unstructured.Unstructured {
+	singular := strings.ToLower(kind)
 	crd := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
 		"spec": map[string]any{
-			"group": "example.com", "scope": "Namespaced",
-			"names": map[string]any{"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
+			"group": group, "scope": "Namespaced",
+			"names": map[string]any{"plural": singular + "s", "singular": singular, "kind": kind, "listKind": kind + "List"},
 			"versions": []any{map[string]any{
 				"name": "v1", "served": true, "storage": true, "schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object"}},
 			}},
 		},
 	}}
-	crd.SetName("widgets.example.com")
+	crd.SetName(singular + "s." + group)
 	return crd
 }
 
