@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -296,8 +297,10 @@ func (d *Daemon) endPending(ctx context.Context, n *corev1.Node, desired string)
 	switch err := d.end(ctx, *state.Change, desired); {
 	case errors.Is(err, machine.ErrRebooting):
 		return state, false, nil, requestRetry.Max, err
-	case errors.Is(err, host.ErrBusy):
+	case errors.Is(err, host.ErrBusy), errors.Is(err, errUnreachable):
 		return state, false, nil, 0, err
+	case errors.Is(err, errOnTrial):
+		return state, false, nil, trialInterval, nil
 	case err != nil:
 		if state.Change.To.Name == desired {
 			d.fail(ctx, desired, api.NodeDegraded, err.Error())
@@ -317,6 +320,9 @@ func (d *Daemon) end(ctx context.Context, change host.Change, desired string) er
 		return err
 	}
 	hasRebooted := change.Phase == host.Applied && change.NeedsReboot() && !change.AwaitsReboot(boot)
+	if change.To.Name == desired && change.IsOnTrial() {
+		return errOnTrial
+	}
 	if change.To.Name == desired || hasRebooted {
 		err := d.machine.Resume(ctx)
 		if err == nil {
@@ -410,6 +416,8 @@ func (d *Daemon) update(ctx context.Context, n *corev1.Node, current host.Config
 	} else if errors.Is(err, host.ErrBusy) {
 		d.knowsLast = false
 		return nil, 0, err
+	} else if errors.Is(err, errOnTrial) {
+		return nil, trialInterval, nil
 	} else if err != nil {
 		return d.giveUp(ctx, n, desired, err)
 	}
@@ -497,9 +505,31 @@ func (d *Daemon) apply(ctx context.Context, name string, content config.Content,
 	return d.confirm(ctx, name)
 }
 
-// confirm makes the applied change current.
+// trialInterval is the time between two looks at the trial of a change.
+const trialInterval = 5 * time.Second
+
+var (
+	// errOnTrial means that the guard has not accepted the change yet. If it does not, it undoes the change.
+	errOnTrial = errors.New("the change is on trial")
+	// errUnreachable means that the node did not reach the API server after a change without a reboot.
+	errUnreachable = errors.New("confirming the change needs the API server")
+)
+
+// confirm makes the applied change current. If services were restarted for it, the guard must accept the change before, and the node must reach the API
+// server: all that the daemon knows of the cluster may be older than the change. After a reboot, it is not.
 func (d *Daemon) confirm(ctx context.Context, name string) error {
 	change, _, err := d.host.Pending()
+	switch {
+	case err != nil:
+	case change.IsOnTrial():
+		logr.FromContextOrDiscard(ctx).Info("config on trial", "config", name)
+		return errOnTrial
+	case change.Ran:
+		// The daemon may not get its Node.
+		if err := d.client.List(ctx, &corev1.NodeList{}, client.MatchingFields{metav1.ObjectNameField: d.node}); err != nil {
+			return fmt.Errorf("%w: %w", errUnreachable, err)
+		}
+	}
 	if err == nil {
 		err = d.machine.Confirm(ctx, name)
 	}

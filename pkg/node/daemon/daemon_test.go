@@ -47,6 +47,8 @@ func (s *server) Get(_ context.Context, key client.ObjectKey, o client.Object, _
 	return s.err
 }
 
+func (s *server) List(context.Context, client.ObjectList, ...client.ListOption) error { return s.err }
+
 func (s *server) Patch(_ context.Context, o client.Object, patch client.Patch, _ ...client.PatchOption) error {
 	s.written = true
 	data, err := patch.Data(o)

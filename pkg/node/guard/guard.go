@@ -32,9 +32,16 @@ type Guard struct {
 	uptime  func() time.Duration
 	options Options
 
-	// change identifies the change that the trial is about.
+	subject subject
+	trial   Trial
+}
+
+// subject is what a trial is about.
+type subject struct {
+	// change identifies the change.
 	change string
-	trial  Trial
+	// ran is host.Change.Ran. What the machine did before its services used the change is no sign that it works.
+	ran bool
 }
 
 // New returns the guard of a machine. uptime returns the time of the boot's monotonic clock.
@@ -85,12 +92,15 @@ func (g *Guard) look(ctx context.Context) (hasEnded bool, err error) {
 	case change.AwaitsReboot(boot) && (change.Boot == boot || change.Prepared == boot):
 		return false, nil
 	}
-	if g.change != change.ID() {
-		g.change, g.trial = change.ID(), Trial{}
+	if now := (subject{change.ID(), change.Ran}); g.subject != now {
+		g.subject, g.trial = now, Trial{}
 	}
 	g.trial = g.trial.Observe(g.uptime(), g.check(ctx, change))
 	reason := g.trial.Judge(g.uptime(), g.options)
-	if reason == "" {
+	switch {
+	case reason == "" && change.IsOnTrial() && g.trial.HasPassed(g.uptime(), g.options):
+		return false, g.host.SetPassed(change)
+	case reason == "":
 		return false, nil
 	}
 	logr.FromContextOrDiscard(ctx).Info("undoing the change", "config", change.To.Name, "reason", reason)

@@ -191,6 +191,37 @@ func TestGuardLeavesAnUndoToTheProcessThatRunsItsActions(t *testing.T) {
 	}
 }
 
+// TestTrialBeginsAfterTheActions has an action that lasts longer than a trial.
+func TestTrialBeginsAfterTheActions(t *testing.T) {
+	p := play(t)
+	h, m := p.open(tree.Options{})
+	g := p.guard(tree.Options{})
+	now := time.Duration(0)
+	g.uptime = func() time.Duration { return now }
+	hasPassed := func(at time.Duration) bool {
+		now = at
+		_, err := g.look(t.Context())
+		require.NoError(t, err)
+		change, pending, err := h.Pending()
+		require.NoError(t, err)
+		require.True(t, pending)
+		return change.Passed
+	}
+	p.During = func(call string) error {
+		if call == "restart a.service" {
+			assert.False(t, hasPassed(0))
+			assert.False(t, hasPassed(2*time.Minute))
+		}
+		return nil
+	}
+	require.NoError(t, m.Apply(t.Context(), "new", content, restart))
+	assert.False(t, hasPassed(2*time.Minute))
+	assert.False(t, hasPassed(3*time.Minute-1))
+	assert.True(t, hasPassed(3*time.Minute))
+	require.NoError(t, m.Resume(t.Context()))
+	require.NoError(t, h.Confirm("new"))
+}
+
 func TestGuardUndoesOnlyTheChangeThatItJudged(t *testing.T) {
 	p := play(t)
 	h, m := p.open(tree.Options{})

@@ -37,18 +37,32 @@ type Trial struct {
 	since       time.Duration
 	failure     string
 	failedSince time.Duration
+	// lastFailed is the time of the last failure; since without one.
+	lastFailed time.Duration
 }
 
 // Observe adds the result of the checks at a time. failure is empty if all checks pass.
 func (t Trial) Observe(at time.Duration, failure string) Trial {
 	if !t.begun {
-		t.begun, t.since = true, at
+		t.begun, t.since, t.lastFailed = true, at, at
+	}
+	if failure != "" {
+		t.lastFailed = at
 	}
 	if failure != "" && t.failure == "" {
 		t.failedSince = at
 	}
 	t.failure = failure
 	return t
+}
+
+// passTime is how long all checks must pass without interruption before a change without a reboot may be confirmed. A service that has been restarted
+// may fail some time later.
+const passTime = time.Minute
+
+// HasPassed reports whether the checks have passed for passTime, or for half the time in which the change must be confirmed, if that is shorter.
+func (t Trial) HasPassed(at time.Duration, o Options) bool {
+	return t.failure == "" && at-t.lastFailed >= min(passTime, o.withDefaults().ContactDeadline/2)
 }
 
 // Judge returns the reason to undo the change at a time; empty to wait.

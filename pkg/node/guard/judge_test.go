@@ -54,3 +54,17 @@ func TestGuardUndoesAChangeThatFailsOrIsNotConfirmed(t *testing.T) {
 	assert.NotEmpty(t, Trial{}.Observe(0, "kubelet").Judge(45*time.Second, short))
 	assert.NotEmpty(t, Trial{}.Observe(0, "").Judge(50*time.Second, short))
 }
+
+func TestTrialIsPassedAfterAMinuteWithoutAFailure(t *testing.T) {
+	const s = time.Second
+	assert.False(t, Trial{}.HasPassed(0, Options{}))
+	trial := Trial{}.Observe(0, "")
+	assert.False(t, trial.HasPassed(60*s-1, Options{}))
+	assert.True(t, trial.HasPassed(60*s, Options{}))
+	trial = trial.Observe(50*s, "kubelet")
+	assert.False(t, trial.HasPassed(200*s, Options{}))
+	trial = trial.Observe(55*s, "")
+	assert.False(t, trial.HasPassed(110*s-1, Options{}))
+	assert.True(t, trial.HasPassed(110*s, Options{}))
+	assert.True(t, Trial{}.Observe(0, "").HasPassed(20*s, Options{ContactDeadline: 40 * s}), "it must end before that deadline")
+}

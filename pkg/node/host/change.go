@@ -189,6 +189,17 @@ func (h *Host) prepareBoot(set func(*Change)) error {
 	})
 }
 
+// SetRan records that the actions of the applied change have succeeded, none of which is a reboot. The guard must accept the change then.
+func (h *Host) SetRan() error {
+	return h.locked(func(s *State) error {
+		if s.Change == nil || s.Change.Phase != Applied {
+			return fmt.Errorf("running the actions: %w", ErrNotApplied)
+		}
+		s.Change.Ran = true
+		return h.save(s)
+	})
+}
+
 // BeginRestoring begins the undo of an applied change before the caller sets what the host booted with before. Otherwise another process could confirm
 // the change meanwhile. It does nothing if another change is pending, or if the undo has begun. reason is that of RollBack; empty for Undo.
 func (h *Host) BeginRestoring(change Change, reason string) error {

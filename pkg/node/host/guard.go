@@ -141,6 +141,17 @@ func (h *Host) RollBack(change Change, reason string) error {
 	})
 }
 
+// SetPassed records that a change has passed its trial. It does nothing if that change is no longer on trial.
+func (h *Host) SetPassed(change Change) error {
+	return h.locked(func(s *State) error {
+		if s.Change == nil || s.Change.ID() != change.ID() || !s.Change.IsOnTrial() {
+			return nil
+		}
+		s.Change.Passed = true
+		return h.save(s)
+	})
+}
+
 // ForgetRollBack forgets the config that the guard has undone, so that it may be applied again.
 func (h *Host) ForgetRollBack() error {
 	return h.locked(func(s *State) error {

@@ -68,6 +68,9 @@ type Change struct {
 	Repeats     bool   `json:"repeats,omitempty"`
 	// Acted reports whether all steps had happened, so that the caller may have run actions.
 	Acted bool `json:"acted,omitempty"`
+	// Ran reports whether the actions have succeeded, none of which is a reboot. Then the guard judges the change, and Passed reports whether it accepts it.
+	Ran    bool `json:"ran,omitempty"`
+	Passed bool `json:"passed,omitempty"`
 	// RollBack is the guard's reason to undo the change; empty if it has none.
 	RollBack string `json:"rollBack,omitempty"`
 	// Originals replace the originals of the state when the change is confirmed.
@@ -81,6 +84,9 @@ func (c Change) ID() string { return c.To.Digest + " " + c.Boot }
 func (c Change) IsUndoing() bool {
 	return c.Phase == Restoring || c.Phase == Undoing || c.Phase == Undone
 }
+
+// IsOnTrial reports whether the actions of the change have succeeded, and the guard has not accepted the result yet.
+func (c Change) IsOnTrial() bool { return c.Phase == Applied && c.Ran && !c.Passed }
 
 // AwaitsReboot reports whether the change is applied, and the running boot has not begun with all of it.
 func (c Change) AwaitsReboot(boot string) bool {

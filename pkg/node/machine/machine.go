@@ -28,8 +28,8 @@ const actionTimeout = 10 * time.Minute
 var (
 	// ErrRebooting means that the machine reboots. The next process continues after that.
 	ErrRebooting = errors.New("the machine reboots")
-	// ErrDiffers means that the machine has rebooted with a config, and has not all of its content, or one of its units has failed.
-	ErrDiffers = errors.New("after the reboot, the host differs from the config")
+	// ErrDiffers means that the machine has run the actions of a change, such as a reboot, and has not all of the config's content, or a unit has failed.
+	ErrDiffers = errors.New("the host differs from the config after the change")
 
 	errNoInit = errors.New("the folder has no init system that could run the actions of the pending change")
 )
@@ -286,10 +286,17 @@ func (m *Machine) complete(ctx context.Context) error {
 	return errors.Join(failed, err)
 }
 
-// follow runs the actions of a change, or reboots. After the reboot it checks the result. failed is a failure of the change.
+// follow runs the actions of a change, or reboots. After that it checks the result. failed is a failure of the change.
 func (m *Machine) follow(ctx context.Context, change host.Change) (failed, err error) {
-	if !change.NeedsReboot() {
-		return m.run(ctx, change.Actions), nil
+	switch {
+	case change.Ran:
+		return nil, m.verify(ctx, change)
+	case !change.NeedsReboot():
+		failed = m.run(ctx, change.Actions)
+		if failed == nil && len(change.Actions) > 0 && m.guard != nil {
+			err = m.host.SetRan()
+		}
+		return failed, err
 	}
 	boot, err := m.host.Boot()
 	if err != nil {

@@ -269,7 +269,7 @@ func TestUnitThatFailsAfterTheRebootPreventsTheConfirmation(t *testing.T) {
 	p.boot()
 	err := m.Resume(t.Context())
 	require.ErrorIs(t, err, machine.ErrDiffers)
-	require.EqualError(t, err, "after the reboot, the host differs from the config: unit failed.service has failed")
+	require.EqualError(t, err, "the host differs from the config after the change: unit failed.service has failed")
 	require.ErrorIs(t, m.Undo(t.Context()), machine.ErrRebooting)
 }
 
