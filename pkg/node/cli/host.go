@@ -122,8 +122,8 @@ func newGuardCmd(streams command.Streams) *cobra.Command {
 		Short: "Undo a change of the host that fails",
 		Long: `Guard the pending change of a host. The daemon enables this command as a service of the host before it changes the host, and disables
 it when the change is confirmed. It needs neither the cluster nor the daemon. If a file of the config or the kubelet is wrong for
---boot-deadline, or if the daemon has not confirmed the change after --contact-deadline, it restores the former config. Then it reboots,
-or restarts the same services as the change.`,
+--boot-deadline, if the daemon has not confirmed the change after --contact-deadline, or after three boots that end before that, it
+restores the former config. Then it reboots, or restarts the same services as the change.`,
 		Args: command.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			h, err := host.Open(o.root, host.Options{})

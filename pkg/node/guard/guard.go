@@ -22,6 +22,8 @@ const (
 	interval = 5 * time.Second
 	// retry is the time after an error, and after the request of a reboot.
 	retry = time.Minute
+	// mostBoots is the number of boots with an unconfirmed change that may end. A machine that crashes may reach no deadline.
+	mostBoots = 3
 )
 
 // Guard guards the changes of one machine.
@@ -95,16 +97,28 @@ func (g *Guard) look(ctx context.Context) (hasEnded bool, err error) {
 	if now := (subject{change.ID(), change.Ran}); g.subject != now {
 		g.subject, g.trial = now, Trial{}
 	}
+	var countErr error
+	if change.Phase == host.Applied && change.Counted != boot {
+		countErr = g.host.CountBoot(change, boot)
+		change.Boots++
+	}
+	if change.Boots > mostBoots {
+		return false, g.undo(ctx, change, fmt.Sprintf("%d boots ended before the change was confirmed", mostBoots))
+	}
 	g.trial = g.trial.Observe(g.uptime(), g.check(ctx, change))
 	reason := g.trial.Judge(g.uptime(), g.options)
 	switch {
 	case reason == "" && change.IsOnTrial() && g.trial.HasPassed(g.uptime(), g.options):
 		return false, g.host.SetPassed(change)
 	case reason == "":
-		return false, nil
+		return false, countErr // a full disk prevents no judgment
 	}
+	return false, g.undo(ctx, change, reason)
+}
+
+func (g *Guard) undo(ctx context.Context, change host.Change, reason string) error {
 	logr.FromContextOrDiscard(ctx).Info("undoing the change", "config", change.To.Name, "reason", reason)
-	return false, g.machine.RollBack(ctx, change, reason)
+	return g.machine.RollBack(ctx, change, reason)
 }
 
 // check returns the first failure of the machine; empty if all checks pass.

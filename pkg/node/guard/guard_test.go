@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +16,7 @@ import (
 	operatorv1 "github.com/openshift/api/operator/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
 
 	"github.com/cluster-version/cvo/pkg/node/config"
@@ -103,6 +105,45 @@ func TestFailedBootIsUndoneAndRebooted(t *testing.T) {
 	assert.False(t, p.isGuarded())
 	assert.Equal(t, host.RolledBack{Config: "new", Reason: "a check failed for 10m0s: /etc/motd: different data"}, p.rolledBack())
 	require.NoError(t, m.Apply(t.Context(), "other", config.Content{}, nil), "the machine accepts another config")
+}
+
+// TestBootsThatEndEarlyAreUndone has a change with which the machine crashes before a deadline ends. Two guards run in each boot, and the disk may be full.
+func TestBootsThatEndEarlyAreUndone(t *testing.T) {
+	for _, actions := range [][]disruption.Action{reboot, restart} {
+		p := play(t)
+		_, m := p.open(tree.Options{})
+		if err := m.Apply(t.Context(), "new", content, actions); err != nil {
+			require.ErrorIs(t, err, machine.ErrRebooting)
+			p.Boot()
+		}
+		p.Write("/etc/motd", "broken")
+		guarded := func(within time.Duration, o tree.Options) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, crash := context.WithTimeout(t.Context(), within)
+				defer crash()
+				require.NoError(t, p.guard(o).Run(ctx))
+			})
+		}
+		for range mostBoots {
+			guarded(4*time.Minute, tree.Options{})
+			guarded(4*time.Minute, tree.Options{})
+			assert.Equal(t, "broken", p.motd())
+			p.Boot()
+		}
+		full := func(operation, path string) error {
+			if strings.HasSuffix(path, "state.json") {
+				return unix.ENOSPC
+			}
+			return nil
+		}
+		guarded(time.Second, tree.Options{Step: full})
+		assert.Equal(t, "of the host", p.motd())
+		guarded(time.Second, tree.Options{})
+		p.Boot()
+		guarded(time.Second, tree.Options{})
+		assert.False(t, p.isGuarded())
+		assert.Equal(t, host.RolledBack{Config: "new", Reason: "3 boots ended before the change was confirmed"}, p.rolledBack())
+	}
 }
 
 // TestBootWithoutPreparationIsJudged loses the power after the files are written, and before the hook has set the kernel argument.

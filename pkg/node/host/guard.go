@@ -152,6 +152,17 @@ func (h *Host) SetPassed(change Change) error {
 	})
 }
 
+// CountBoot counts a boot with an applied change. It does nothing if that change is no longer applied.
+func (h *Host) CountBoot(change Change, boot string) error {
+	return h.locked(func(s *State) error {
+		if s.Change == nil || s.Change.ID() != change.ID() || s.Change.Phase != Applied {
+			return nil
+		}
+		s.Change.Boots, s.Change.Counted = change.Boots+1, boot
+		return h.save(s)
+	})
+}
+
 // ForgetRollBack forgets the config that the guard has undone, so that it may be applied again.
 func (h *Host) ForgetRollBack() error {
 	return h.locked(func(s *State) error {

@@ -71,6 +71,9 @@ type Change struct {
 	// Ran reports whether the actions have succeeded, none of which is a reboot. Then the guard judges the change, and Passed reports whether it accepts it.
 	Ran    bool `json:"ran,omitempty"`
 	Passed bool `json:"passed,omitempty"`
+	// Boots is the number of boots with the applied change that the guard has seen, of which Counted is the latest.
+	Boots   int    `json:"boots,omitempty"`
+	Counted string `json:"counted,omitempty"`
 	// RollBack is the guard's reason to undo the change; empty if it has none.
 	RollBack string `json:"rollBack,omitempty"`
 	// Originals replace the originals of the state when the change is confirmed.
