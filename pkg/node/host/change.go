@@ -47,6 +47,10 @@ func (h *Host) begin(s *State, name string, content config.Content, actions []di
 	if err != nil {
 		return err
 	}
+	folders, err := h.existing(steps)
+	if err != nil {
+		return err
+	}
 	boot, err := h.Boot()
 	if err != nil {
 		return err
@@ -56,7 +60,7 @@ func (h *Host) begin(s *State, name string, content config.Content, actions []di
 		return err
 	}
 	change := &Change{
-		From: s.Current, To: Config{name, digestOf(encoded)}, Phase: Applying, Steps: steps, Actions: actions, Boot: boot,
+		From: s.Current, To: Config{name, digestOf(encoded)}, Phase: Applying, Steps: steps, Folders: folders, Actions: actions, Boot: boot,
 		ChangesBoot: !from.BootsLike(content), Originals: originals,
 	}
 	return h.record(s, change, encoded)
@@ -103,6 +107,7 @@ func (h *Host) run(s *State, change *Change, to target) error {
 }
 
 func (h *Host) steps(change *Change, to target) error {
+	to.former = change.Folders
 	for _, step := range change.Steps {
 		if err := h.settle(step.Path, step.Before, step.After, to); err != nil {
 			return err
@@ -131,7 +136,7 @@ func (h *Host) undo(s *State, failure string) error {
 		// The undo does not need this write to succeed: the journal has the steps without it.
 		marked = errors.Join(h.tree.Remove(h.reserve()), h.save(s))
 		for _, step := range slices.Backward(change.Steps) {
-			err = errors.Join(err, h.settle(step.Path, step.After, step.Before, target{}))
+			err = errors.Join(err, h.settle(step.Path, step.After, step.Before, target{former: change.Folders}))
 		}
 	}
 	boot, bootErr := h.Boot()
@@ -250,7 +255,7 @@ func (h *Host) settle(name string, from, to tree.Entry, of target) error {
 		}
 	}
 	if to.Kind != tree.Absent { // another process may have removed the folder, for example with its package
-		if err := h.makeFolders(path.Dir(name)); err != nil {
+		if err := h.makeFolders(path.Dir(name), of.former); err != nil {
 			return err
 		}
 	}

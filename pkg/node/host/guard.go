@@ -60,7 +60,7 @@ func (h *Host) EnableGuard(command []string) error {
 		if s.Change == nil {
 			return fmt.Errorf("enabling the guard: %w", ErrNotApplied)
 		}
-		if err := h.makeFolders(path.Dir(guardLink)); err != nil {
+		if err := h.makeFolders(path.Dir(guardLink), nil); err != nil {
 			return err
 		}
 		text := guardText(command)
@@ -200,7 +200,7 @@ func (h *Host) Install() (name string, err error) {
 		return name, err
 	}
 	err = h.locked(func(s *State) error {
-		err := h.makeFolders(programs)
+		err := h.makeFolders(programs, nil)
 		if err == nil {
 			err = h.tree.Put(name, entry, program)
 		}

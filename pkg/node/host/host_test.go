@@ -524,19 +524,37 @@ func TestOnlyOneProcessChangesAHost(t *testing.T) {
 	require.NoError(t, first.Confirm("second"))
 }
 
-// TestUndoCreatesTheFolderOfAReplacedFileAgain has a package that is uninstalled while a change is pending.
-func TestUndoCreatesTheFolderOfAReplacedFileAgain(t *testing.T) {
+// TestRemovedFolderOfAFileIsCreatedAgain has a package that is uninstalled after the begin of a change, and before its undo.
+func TestRemovedFolderOfAFileIsCreatedAgain(t *testing.T) {
 	root := t.TempDir()
+	const mode = fs.ModeDir | fs.ModeSticky | 0o750
+	uid := os.Geteuid()
+	if uid == 0 {
+		uid = 42
+	}
 	require.NoError(t, os.MkdirAll(root+"/etc/app/conf.d", 0o755))
 	require.NoError(t, os.WriteFile(root+"/etc/app/conf.d/a", []byte("of the host"), 0o644))
+	require.NoError(t, os.Chown(root+"/etc/app", uid, -1))
+	require.NoError(t, os.Chmod(root+"/etc/app", mode))
+	require.NoError(t, os.Symlink("app", root+"/etc/link"))
 	h, err := host.Open(root, host.Options{})
 	require.NoError(t, err)
 	defer h.Close()
-	require.NoError(t, h.Begin("new", config.Content{Files: []config.File{{Path: "/etc/app/conf.d/a", Mode: 0o644, Data: []byte("new")}}}))
+	check := func(want string) {
+		t.Helper()
+		data, err := os.ReadFile(root + "/etc/app/conf.d/a")
+		require.NoError(t, err)
+		assert.Equal(t, want, string(data))
+		folder, err := os.Stat(root + "/etc/app")
+		require.NoError(t, err)
+		assert.Equal(t, mode, folder.Mode())
+		assert.EqualValues(t, uid, folder.Sys().(*syscall.Stat_t).Uid)
+	}
+	require.NoError(t, h.Begin("new", files(file("/etc/app/conf.d/a", "new", 0o644), file("/etc/link/b", "new", 0o644))))
+	require.NoError(t, os.RemoveAll(root+"/etc/app"))
 	require.NoError(t, h.Resume())
+	check("new")
 	require.NoError(t, os.RemoveAll(root+"/etc/app"))
 	require.NoError(t, h.Undo())
-	data, err := os.ReadFile(root + "/etc/app/conf.d/a")
-	require.NoError(t, err)
-	assert.Equal(t, "of the host", string(data))
+	check("of the host")
 }

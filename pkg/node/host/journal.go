@@ -54,6 +54,8 @@ type Change struct {
 	Failure string `json:"failure,omitempty"`
 	// Steps are in the order of their execution. An undo executes them in reverse.
 	Steps []Step `json:"steps"`
+	// Folders are the existing folders of the steps' paths at the begin of the change. A step creates them again if another process has removed them.
+	Folders map[string]tree.Entry `json:"folders,omitempty"`
 	// Actions must follow the steps, in either direction. The caller runs them.
 	Actions []disruption.Action `json:"actions,omitempty"`
 	// Boot is the host's boot at the latest of these times: before the first step, after all steps, after their undo.
@@ -140,10 +142,10 @@ func (h *Host) blobs() string { return path.Join(config.Folder, "content") }
 func (h *Host) blob(digest string) string { return path.Join(h.blobs(), digest) }
 
 // prepare creates the folders of the journal. Only root may read them: replaced files may hold secrets.
-func (h *Host) prepare() error { return h.makeFolders(h.blobs()) }
+func (h *Host) prepare() error { return h.makeFolders(h.blobs(), nil) }
 
-// makeFolders creates a folder and those above it, unless they exist.
-func (h *Host) makeFolders(name string) error {
+// makeFolders creates a folder and those above it, unless they exist. former are folders that have existed before.
+func (h *Host) makeFolders(name string, former map[string]tree.Entry) error {
 	var missing []string
 	for folder := name; folder != "/"; folder = path.Dir(folder) {
 		exists, err := h.tree.IsFolder(folder)
@@ -160,8 +162,12 @@ func (h *Host) makeFolders(name string) error {
 		if strings.HasPrefix(folder, config.Folder) {
 			mode = 0o700
 		}
+		e, ok := former[folder]
+		if !ok {
+			e = own(tree.Entry{Kind: tree.Folder, Mode: mode})
+		}
 		// Another process may create it concurrently.
-		err := h.tree.Put(folder, own(tree.Entry{Kind: tree.Folder, Mode: mode}), nil)
+		err := h.tree.Put(folder, e, nil)
 		if err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}

@@ -131,3 +131,23 @@ func (h *Host) needs(s *State, folder string) (bool, error) {
 	}
 	return err == nil, err
 }
+
+// existing returns the existing folders that lead to the paths of the steps.
+func (h *Host) existing(steps []Step) (map[string]tree.Entry, error) {
+	folders := map[string]tree.Entry{}
+	for _, step := range steps {
+		for folder := path.Dir(step.Path); folder != "/"; folder = path.Dir(folder) {
+			if _, ok := folders[folder]; ok {
+				break
+			}
+			e, err := h.tree.Read(folder)
+			if err != nil {
+				return nil, err
+			}
+			if e.Kind == tree.Folder {
+				folders[folder] = e
+			}
+		}
+	}
+	return folders, nil
+}

@@ -31,6 +31,8 @@ type target struct {
 	data map[string][]byte
 	// folders contains the folders that belong to the user of the SSH keys, for the case that they do not exist.
 	folders map[string]tree.Entry
+	// former contains the folders that existed at the begin of the change.
+	former map[string]tree.Entry
 	// disabled contains the paths of links that enable disabled units. Their entries have kind Absent.
 	disabled map[string]bool
 	// originals are those of the journal. A path that the target does not have returns to its original.
