@@ -66,6 +66,8 @@ type Daemon struct {
 	drift   drift
 	// mayRestore is the controller's permission to restore content without a request of an administrator.
 	mayRestore bool
+	// drains are the drains to restore content without a request. Another program may change it again each time.
+	drains attempts
 
 	// reports counts failed reports, and nextReport is the earliest time of the next one after one without an answer.
 	reports    retry

@@ -99,7 +99,7 @@ func (d *Daemon) compare(ctx context.Context, s host.State) (after time.Duration
 }
 
 // restoresItself reports whether the daemon restores the content of the current config without a request of an administrator: the pool's policy wants it,
-// the Node shows the difference, and no reboot is needed. after is the time until it must be asked again; 0 if only a change requires that.
+// the Node shows the difference, and no reboot is needed. It counts those that drain the node, which become rare. after is the time until it must be asked again; 0 if only a change requires that.
 func (d *Daemon) restoresItself(ctx context.Context, n *corev1.Node, s host.State) (restores bool, after time.Duration, err error) {
 	if !d.mayRestore || len(d.drift.found) == 0 || n.Annotations[api.NodeReasonAnnotation] != excerpt(d.drift.reason) {
 		return false, 0, nil
@@ -113,7 +113,21 @@ func (d *Daemon) restoresItself(ctx context.Context, n *corev1.Node, s host.Stat
 		return false, requestRetry.Max, nil // the Node is degraded anyway, and no event shows that the init system answers again
 	}
 	isReboot := func(a disruption.Action) bool { return a.Type == operatorv1.RebootStatusAction }
-	return err == nil && !slices.ContainsFunc(decision.Actions, isReboot), 0, err
+	if err != nil || slices.ContainsFunc(decision.Actions, isReboot) {
+		return false, 0, err
+	}
+	if !decision.Drain {
+		return true, 0, nil
+	}
+	now := d.clock.Now()
+	if wait := d.drains.wait(now); wait > 0 {
+		return false, wait, nil
+	}
+	if now.Sub(d.drains.Last) >= 2*changeRetry.Max {
+		d.drains.Times = 0
+	}
+	d.drains.Times, d.drains.Last = d.drains.Times+1, now
+	return true, 0, nil
 }
 
 // difference returns a sentence without period about a host that differs from a config, with the remedy.

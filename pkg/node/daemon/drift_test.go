@@ -257,6 +257,59 @@ func TestPermittedDaemonRestoresTheContent(t *testing.T) {
 	d.drift.unwatch()
 }
 
+// TestRestoresThatDrainBecomeRare has a policy that drains the node, and a program that removes the file as soon as the node serves again.
+func TestRestoresThatDrainBecomeRare(t *testing.T) {
+	s, m, config := currentMachine(t)
+	d := process(t, s, m)
+	clk := clocktesting.NewFakeClock(time.Now())
+	d.clock, d.mayRestore = clk, true
+	d.policies.Files = []operatorv1.NodeDisruptionPolicySpecFile{{Path: "/etc/motd", Actions: []operatorv1.NodeDisruptionPolicySpecAction{{Type: operatorv1.DrainSpecAction}}}}
+	n := newNode(map[string]string{api.DesiredConfigAnnotation: config})
+	// follow makes steps until the Node has a state and no step follows by itself. It returns the time until a drain.
+	follow := func(state string) (untilDrain time.Duration) {
+		t.Helper()
+		for begun := clk.Now(); ; {
+			written, after, err := d.step(t.Context(), n)
+			require.NoError(t, err)
+			if written != nil {
+				n = written
+			}
+			if request := n.Annotations[api.DesiredDrainAnnotation]; request != n.Annotations[api.AppliedDrainAnnotation] {
+				if request == "drain-"+config {
+					untilDrain = clk.Since(begun)
+				}
+				n.Annotations[api.AppliedDrainAnnotation] = request
+			} else if n.Annotations[api.NodeStateAnnotation] == state && written == nil {
+				return untilDrain
+			}
+			clk.Step(after)
+		}
+	}
+	follow(api.NodeDone)
+	serve := func() (untilDrain time.Duration) {
+		t.Helper()
+		require.NoError(t, os.Remove(m.Root+"/etc/motd"))
+		<-d.drift.changed
+		d.drift.expire(clk.Now())
+		d.drift.due = clk.Now()
+		untilDrain = follow(api.NodeDone)
+		require.FileExists(t, m.Root+"/etc/motd")
+		return untilDrain
+	}
+	var waits []time.Duration
+	for range 9 {
+		waits = append(waits, serve())
+	}
+	const m1 = time.Minute
+	assert.Equal(t, []time.Duration{0, m1, 2 * m1, 4 * m1, 8 * m1, 16 * m1, 32 * m1, 60 * m1, 60 * m1}, waits)
+	clk.Step(59 * m1)
+	assert.Equal(t, m1, serve(), "the other program has only become slower")
+	clk.Step(2 * changeRetry.Max)
+	assert.Zero(t, serve())
+	assert.Equal(t, m1, serve())
+	d.drift.unwatch()
+}
+
 // unanswered is a machine whose init system does not answer.
 type unanswered struct{ Machine }
 
