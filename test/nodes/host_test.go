@@ -122,7 +122,7 @@ func TestGuardReturnsTheNode(t *testing.T) {
 	s := prepare(t, "n1")
 	h := s.playHost("n1")
 	s.controller("1.0.0")
-	stop := s.run("daemon", "--release-version", "1.0.0", "--node", "n1", "--root", h.Root, "--boot-deadline", "1ns")
+	stop := s.run("daemon", "--release-version", "1.0.0", "--node", "n1", "--root", h.Root, "--boot-deadline", "1ns", "--kubelet-health", "")
 	s.config("00-worker", map[string]string{"/etc/motd": "hello"})
 	<-h.reboots
 	stop()

@@ -195,7 +195,7 @@ func imageOf(release string) string {
 
 // daemon runs the daemon of a node and a release.
 func (s *stage) daemon(node, release string) (stop func()) {
-	return s.run("daemon", "--release-version", release, "--node", node, "--root", s.hosts[node])
+	return s.run("daemon", "--release-version", release, "--node", node, "--root", s.hosts[node], "--kubelet-health", "")
 }
 
 // run runs a process of the stage until stop is called or the test ends. It has the permissions of its manifests.

@@ -81,10 +81,11 @@ func (o *hostOptions) command(program, name string) []string {
 	}
 }
 
-// guardCommand returns the command line of the guard. It does not check a kubelet that is broken before the change, which may repair it.
+// guardCommand returns the command line of the guard. It does not check a kubelet that is broken before the change, which may repair it. A kubelet that
+// restarts is not broken.
 func (o *hostOptions) guardCommand(ctx context.Context, program string) []string {
 	options := *o
-	if health := o.guard.KubeletHealth; health != "" && guard.CheckKubelet(ctx, health) != nil {
+	if health := o.guard.KubeletHealth; health != "" && guard.AwaitKubelet(ctx, health) != nil {
 		options.guard.KubeletHealth = ""
 	}
 	return options.command(program, "guard")

@@ -142,8 +142,29 @@ func (g *Guard) check(ctx context.Context, change host.Change) (failure string) 
 	return ""
 }
 
-// kubeletTimeout is the timeout of a request to the kubelet on the same machine.
-const kubeletTimeout = 5 * time.Second
+const (
+	// kubeletTimeout is the timeout of a request to the kubelet on the same machine.
+	kubeletTimeout = 5 * time.Second
+	// kubeletStart is the time for which a kubelet that restarts may not answer.
+	kubeletStart = 30 * time.Second
+)
+
+// AwaitKubelet waits until the kubelet answers at the URL of its health port. It returns the last error if the kubelet does not within kubeletStart.
+func AwaitKubelet(ctx context.Context, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, kubeletStart)
+	defer cancel()
+	for {
+		err := CheckKubelet(ctx, url)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(time.Second):
+		}
+	}
+}
 
 // CheckKubelet returns an error unless the kubelet answers at the URL of its health port.
 func CheckKubelet(ctx context.Context, url string) error {
