@@ -91,44 +91,58 @@ func TestChangeWithoutARebootIsConfirmedAfterItsTrial(t *testing.T) {
 	assert.Equal(t, restarts, m.Calls)
 }
 
-// TestChangeThatBreaksAServiceIsRolledBack has a service that fails after its restart has succeeded.
+// TestChangeThatBreaksAServiceIsRolledBack has a service that fails after its restart has succeeded, because of its unit or of another file.
 func TestChangeThatBreaksAServiceIsRolledBack(t *testing.T) {
-	s, m, _ := machineWith(t)
-	s.spec.Config.Raw = []byte(`{"ignition":{"version":"3.5.0"},"systemd":{"units":[{"name":"kubelet.service","contents":"[Service]\nExecStart=/bin/false"}]}}`)
-	mc, err := config.Render("worker", []*mcfgv1.MachineConfig{{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: s.spec}}, "")
-	require.NoError(t, err)
-	s.spec = mc.Spec
-	const unit = "/etc/systemd/system/kubelet.service"
-	m.Write(unit, "[Service]\nExecStart=/usr/bin/kubelet")
-	isBroken := false
-	m.During = func(call string) error {
-		if call == "restart kubelet.service" {
-			data, err := os.ReadFile(m.Root + unit)
+	restart := restartOf("kubelet.service").Files[0].Actions
+	for path, tt := range map[string]struct {
+		config   string
+		policies operatorv1.NodeDisruptionPolicyConfig
+	}{
+		"/etc/systemd/system/kubelet.service": {
+			`"systemd":{"units":[{"name":"kubelet.service","contents":"broken"}]}`,
+			operatorv1.NodeDisruptionPolicyConfig{Units: []operatorv1.NodeDisruptionPolicySpecUnit{{Name: "kubelet.service", Actions: restart}}},
+		},
+		"/etc/kubelet": {
+			`"storage":{"files":[{"path":"/etc/kubelet","overwrite":true,"contents":{"source":"data:,broken"}}]}`,
+			operatorv1.NodeDisruptionPolicyConfig{Files: []operatorv1.NodeDisruptionPolicySpecFile{{Path: "/etc/kubelet", Actions: restart}}},
+		},
+	} {
+		t.Run(path, func(t *testing.T) {
+			s, m, _ := machineWith(t)
+			s.spec.Config.Raw = []byte(`{"ignition":{"version":"3.5.0"},` + tt.config + `}`)
+			mc, err := config.Render("worker", []*mcfgv1.MachineConfig{{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: s.spec}}, "")
 			require.NoError(t, err)
-			isBroken = string(data) != "[Service]\nExecStart=/usr/bin/kubelet"
-		}
-		return nil
-	}
-	m.Unit = func(unit string) (exists, hasFailed bool, err error) {
-		return true, unit == "kubelet.service" && isBroken, nil
-	}
-	n := newNode(map[string]string{api.DesiredConfigAnnotation: mc.Name})
-	d := guarded(t, s, m)
-	d.policies = operatorv1.NodeDisruptionPolicyConfig{Units: []operatorv1.NodeDisruptionPolicySpecUnit{{
-		Name: "kubelet.service", Actions: restartOf("kubelet.service").Files[0].Actions,
-	}}}
-	_, _, err = d.step(t.Context(), n)
-	require.NoError(t, err)
-	state, err := d.host.State()
-	require.NoError(t, err)
-	assert.Empty(t, state.Current)
-	assert.FileExists(t, m.Root+"/etc/systemd/system/sysinit.target.wants/"+config.GuardUnit)
-	assert.True(t, isBroken)
+			s.spec = mc.Spec
+			m.Write(path, "sound")
+			isBroken := false
+			m.During = func(call string) error {
+				if call == "restart kubelet.service" {
+					data, err := os.ReadFile(m.Root + path)
+					require.NoError(t, err)
+					isBroken = string(data) == "broken"
+				}
+				return nil
+			}
+			m.Unit = func(unit string) (exists, hasFailed bool, err error) {
+				return true, unit == "kubelet.service" && isBroken, nil
+			}
+			n := newNode(map[string]string{api.DesiredConfigAnnotation: mc.Name})
+			d := guarded(t, s, m)
+			d.policies = tt.policies
+			_, _, err = d.step(t.Context(), n)
+			require.NoError(t, err)
+			state, err := d.host.State()
+			require.NoError(t, err)
+			assert.Empty(t, state.Current)
+			assert.FileExists(t, m.Root+"/etc/systemd/system/sysinit.target.wants/"+config.GuardUnit)
+			assert.True(t, isBroken)
 
-	runGuard(t, m, time.Hour)
-	assert.False(t, isBroken)
-	n, _, err = guarded(t, s, m).step(t.Context(), n)
-	require.NoError(t, err)
-	assert.Equal(t, api.NodeDegraded, n.Annotations[api.NodeStateAnnotation])
-	assert.Contains(t, n.Annotations[api.NodeReasonAnnotation], "the node returned to its former config: a check failed for 10m0s: unit kubelet.service has failed")
+			runGuard(t, m, time.Hour)
+			assert.False(t, isBroken)
+			n, _, err = guarded(t, s, m).step(t.Context(), n)
+			require.NoError(t, err)
+			assert.Equal(t, api.NodeDegraded, n.Annotations[api.NodeStateAnnotation])
+			assert.Contains(t, n.Annotations[api.NodeReasonAnnotation], "the node returned to its former config: a check failed for 10m0s: unit kubelet.service has failed")
+		})
+	}
 }

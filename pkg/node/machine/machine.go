@@ -191,19 +191,32 @@ func (m *Machine) Refusal(ctx context.Context, content config.Content, actions [
 	return "", nil
 }
 
-// failedUnit returns a unit that has failed and that the change has created, changed or enabled; empty if there is none.
+// failedUnit returns a unit that has failed and that the change has created, changed or enabled, or whose service it has restarted or reloaded; empty
+// if there is none.
 func (m *Machine) failedUnit(ctx context.Context, change host.Change, content config.Content) (string, error) {
 	if m.init == nil {
 		return "", nil
 	}
+	var units []string
 	for _, unit := range content.Units {
 		isTemplate := strings.Contains(unit.Name, "@.")
-		if isTemplate || unit.Enabled != nil && !*unit.Enabled || !change.Touches(unit.Name) {
-			continue
+		if !isTemplate && (unit.Enabled == nil || *unit.Enabled) && change.Touches(unit.Name) {
+			units = append(units, unit.Name)
 		}
-		hasFailed, err := m.init.HasFailed(ctx, unit.Name)
-		if hasFailed || err != nil {
-			return unit.Name, err
+	}
+	if change.Ran {
+		for _, action := range change.Actions {
+			switch {
+			case action.Reload != nil:
+				units = append(units, string(action.Reload.ServiceName))
+			case action.Restart != nil:
+				units = append(units, string(action.Restart.ServiceName))
+			}
+		}
+	}
+	for _, unit := range units {
+		if hasFailed, err := m.init.HasFailed(ctx, unit); hasFailed || err != nil {
+			return unit, err
 		}
 	}
 	return "", nil
