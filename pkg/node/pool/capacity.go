@@ -134,7 +134,7 @@ func Select(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node, maxUnavailable in
 	c := Candidates{Capacity: max(maxUnavailable-Used(p, nodes), 0)}
 	for _, n := range nodes {
 		switch {
-		case hasTarget(n, p.Spec.Configuration.Name), HoldsSlot(n) && slotReleased(n) != "": // the latter returns to its config first
+		case hasTarget(n, p.Spec.Configuration.Name), HoldsSlot(n) && isSettled(n): // the latter returns to its config or restores its content first
 		case HoldsSlot(n):
 			c.Retarget = append(c.Retarget, n)
 		case IsReady(n) && !Differs(n): // its daemon would refuse, which would count as a failure of the config

@@ -98,6 +98,7 @@ func TestSelectRespectsMaxUnavailable(t *testing.T) {
 		{"it counts a cordoned node and leaves it alone", 2, "a:v0→v0^ b:v0→v0 c:v0→v0", 1, "b", ""},
 		{"it retargets a cordoned node in progress, which keeps its slot", 1, "a:v0→v0.5^ b:v0→v0", 0, "", "a"},
 		{"it retargets a node in progress that is not ready", 2, "a:v0→v0.5! b:v0→v0 c:v0→v0", 1, "b", "a"},
+		{"it retargets no node that restores its content", 3, "a:v0→v0/Working b:v0→v0/Working^ c:v0→v0", 1, "c", ""},
 		{"it retargets a node whose undo failed", 1, "a:v0→v0.5/Degraded^ b:v0→v0", 0, "", "a"},
 		{"it starts nodes without a config", 2, "a:→/Done b:→/Done c:→/Done", 2, "a b", ""},
 	} {

@@ -161,3 +161,35 @@ func TestRefusedWriteOfANodeStopsNoOtherNode(t *testing.T) {
 	}
 	assert.NotEmpty(t, m.nodes[1].Annotations[api.DesiredConfigAnnotation])
 }
+
+// TestNodesThatRestoreTheirContentStartNoUpdate has daemons that wait for the drain of their node, and would refuse another config until then.
+func TestNodesThatRestoreTheirContentStartNoUpdate(t *testing.T) {
+	m := newMemory(6)
+	m.pools[1].Spec.Paused = false
+	m.pools[1].Spec.Configuration.Name = "rendered-worker-old"
+	for i := range m.nodes {
+		m.nodes[i].Annotations = map[string]string{
+			api.CurrentConfigAnnotation: "rendered-worker-old", api.DesiredConfigAnnotation: "rendered-worker-old", api.NodeStateAnnotation: api.NodeWorking,
+			api.DesiredDrainAnnotation: "drain-rendered-worker-old", api.AppliedDrainAnnotation: "uncordon-rendered-worker-old",
+		}
+	}
+	r := m.controller()
+	targeted := func() (nodes []string) {
+		r.nextPlan = r.clock.Now()
+		_, err := r.Reconcile(t.Context(), reconcile.Request{})
+		require.NoError(t, err)
+		for _, n := range m.nodes {
+			if n.Annotations[api.DesiredConfigAnnotation] == m.pools[1].Spec.Configuration.Name {
+				nodes = append(nodes, n.Name)
+			}
+		}
+		return nodes
+	}
+	assert.Empty(t, targeted())
+
+	for i := range m.nodes {
+		m.nodes[i].Annotations[api.NodeStateAnnotation] = api.NodeDone
+		m.nodes[i].Annotations[api.DesiredDrainAnnotation] = "uncordon-rendered-worker-old"
+	}
+	assert.Equal(t, []string{"n0"}, targeted(), "the pool has one slot")
+}
