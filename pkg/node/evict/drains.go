@@ -260,9 +260,9 @@ func (r *drains) drain(ctx context.Context, n *corev1.Node, wanted string) (*cor
 }
 
 // begin cordons the node. isCordoned is true if it was already. A drain that has begun continues. Another one begins only while refusal allows it: the
-// consent to the update of a control-plane node may be old, because a daemon tries again by itself, and a node whose content is restored has none.
+// consent to the update of a node may be old, because a daemon tries again by itself, and a node whose content is restored has none.
 func (r *drains) begin(ctx context.Context, n *corev1.Node, wanted string) (next *corev1.Node, p progress, isCordoned bool, err error) {
-	if !r.hasBegun(n) && (pool.IsControlPlaneNode(n) || pool.IsRestoring(n)) {
+	if !r.hasBegun(n) && (pool.IsControlPlaneNode(n) || pool.IsRestoring(n) || pool.IsRetry(n)) {
 		r.slots.Lock() // until the cordon is written, so that no other node gets the same slot
 		defer r.slots.Unlock()
 		nodes, err := r.nodes(ctx)
@@ -298,12 +298,10 @@ func (r *drains) begin(ctx context.Context, n *corev1.Node, wanted string) (next
 // refusal returns why the drain of a node must not begin now, as a sentence without subject and period; empty if it may. nodes are those of the
 // cluster. wait is the time until the next attempt; 0 if the change of an object may end it.
 func (r *drains) refusal(ctx context.Context, n *corev1.Node, nodes []*corev1.Node) (why string, wait time.Duration, err error) {
-	if pool.IsRestoring(n) {
-		why, err := r.slotRefusal(ctx, n, nodes)
-		r.setWaiting(n.Name, why != "")
-		if why != "" || err != nil {
-			return why, 0, err
-		}
+	why, err = r.slotRefusal(ctx, n, nodes)
+	r.setWaiting(n.Name, why != "")
+	if why != "" || err != nil {
+		return why, 0, err
 	}
 	if !pool.IsControlPlaneNode(n) {
 		return "", 0, nil
@@ -316,7 +314,7 @@ func (r *drains) refusal(ctx context.Context, n *corev1.Node, nodes []*corev1.No
 	return why, wait, nil
 }
 
-// slotRefusal returns pool.RestorationRefusal for the node's pool; empty without a pool.
+// slotRefusal returns pool.SlotRefusal for the node's pool; empty without a pool.
 func (r *drains) slotRefusal(ctx context.Context, n *corev1.Node, nodes []*corev1.Node) (string, error) {
 	all, err := r.pools(ctx)
 	if err != nil {
@@ -336,7 +334,7 @@ func (r *drains) slotRefusal(ctx context.Context, n *corev1.Node, nodes []*corev
 	if p != nil {
 		perZone = int(p.Spec.MaxUnavailablePerZone)
 	}
-	return pool.RestorationRefusal(all[i], members.Nodes[name], n, perZone), nil
+	return pool.SlotRefusal(all[i], members.Nodes[name], n, perZone), nil
 }
 
 // hasBegun reports whether the drain of a node has begun: it has our cordon, or evictions if the cordon is another client's.

@@ -52,6 +52,15 @@ func (l *listed) Get(_ context.Context, key client.ObjectKey, o client.Object, _
 	return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
 }
 
+func (l *listed) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...client.PatchOption) error {
+	for i := range l.nodes {
+		if n, ok := o.(*corev1.Node); ok && l.nodes[i].Name == n.Name {
+			l.nodes[i] = *n.DeepCopy()
+		}
+	}
+	return nil
+}
+
 // worker returns the policy of the workers with rules for the pods of some apps.
 func worker(rules map[string]api.DrainRule) *api.NodeRolloutPolicy {
 	p := &api.NodeRolloutPolicy{ObjectMeta: metav1.ObjectMeta{Name: api.WorkerPool}}
@@ -128,4 +137,47 @@ func TestRulesAreThoseOfTheNodesPool(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, `The drain waits, because NodeRolloutPolicy worker is invalid: spec.drainRules[0].podSelector is invalid: "Like" is not a valid label selector operator`, p.blocker())
 	assert.Empty(t, server.names())
+}
+
+// TestRetriesOfAnObsoleteConfigUseFreeSlots has two nodes whose daemons try a config again that the pool no longer has, and one that is being updated.
+func TestRetriesOfAnObsoleteConfigUseFreeSlots(t *testing.T) {
+	_, workers := pool.BuiltIn(nil)
+	workers.Spec.Configuration.Name = "v2"
+	c := &listed{pools: []mcfgv1.MachineConfigPool{*workers}, pods: []corev1.Pod{*podNamed("web")}}
+	for _, name := range []string{"a", "b", "c"} {
+		n := nodeNamed(name)
+		n.Labels = map[string]string{"node-role.kubernetes.io/worker": ""}
+		n.Annotations = map[string]string{
+			api.CurrentConfigAnnotation: "v0", api.DesiredConfigAnnotation: "v1", api.NodeStateAnnotation: api.NodeWorking,
+			api.NodeReasonAnnotation: "failed", api.DesiredDrainAnnotation: "drain-v1", api.AppliedDrainAnnotation: "uncordon-v1",
+		}
+		c.nodes = append(c.nodes, *n)
+	}
+	updating := c.nodes[2].Annotations
+	updating[api.DesiredConfigAnnotation], updating[api.DesiredDrainAnnotation] = "v2", "uncordon-v1"
+	delete(updating, api.NodeReasonAnnotation)
+	server := &answers{}
+	r := server.queue(t, false, clocktesting.NewFakePassiveClock(time.Now()), newPace(Options{}.limiter()))
+	r.client = c
+	drain := func(i int) (isCordoned bool, blocker string) {
+		n, p, err := r.answer(t.Context(), &c.nodes[i])
+		require.NoError(t, err)
+		return n.Spec.Unschedulable, p.blocker()
+	}
+
+	isCordoned, blocker := drain(0)
+	assert.False(t, isCordoned)
+	assert.Equal(t, "The drain waits for a slot: 1 node of MachineConfigPool worker may be unavailable at the same time, and c is", blocker)
+	assert.Equal(t, requestFor("a"), r.ofWaiting(t.Context(), nil))
+
+	updating[api.CurrentConfigAnnotation], updating[api.NodeStateAnnotation] = "v2", api.NodeDone
+	isCordoned, blocker = drain(0)
+	assert.True(t, isCordoned, "the other one only waits, too: %s", blocker)
+	isCordoned, blocker = drain(1)
+	assert.False(t, isCordoned)
+	assert.Contains(t, blocker, "and a is")
+
+	c.pools[0].Spec.Configuration.Name = "v1"
+	isCordoned, _ = drain(1)
+	assert.True(t, isCordoned, "a node that failed with the config of its pool has kept its slot")
 }

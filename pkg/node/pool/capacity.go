@@ -12,6 +12,7 @@ import (
 
 	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/node/drain"
 )
 
 // MaxUnavailable returns how many of a pool's nodes may be unavailable at the same time: at least 1, and 1 in a pool of the control plane. A
@@ -68,19 +69,21 @@ func UsedByZone(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node) map[string]in
 	return used
 }
 
-// RestorationRefusal returns why a node of a pool must not be drained to restore the content of its config now, as a sentence without subject and period;
-// empty if it may. Any number of nodes may differ from their config and serve, so they have no slots until they are drained. nodes are the pool's.
-// perZone is the maximum number of unavailable nodes in a zone; 0 is no limit.
-func RestorationRefusal(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node, n *corev1.Node, perZone int) string {
+// SlotRefusal returns why the drain of a node of a pool must not begin now, as a sentence without subject and period; empty if it may. Only some drains
+// need a slot first: any number of nodes may differ from their config, or may have failed with a config that the pool no longer has, and serve. nodes
+// are the pool's. perZone is the maximum number of unavailable nodes in a zone; 0 is no limit.
+func SlotRefusal(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node, n *corev1.Node, perZone int) string {
+	if !needsSlot(p, n) {
+		return ""
+	}
 	most, err := MaxUnavailable(p, len(nodes))
 	if err != nil {
 		return "waits: " + err.Error()
 	}
 	var busy, inZone []string
 	for _, other := range nodes {
-		_, isCordoned := other.Annotations[api.CordonAnnotation]
 		isBusy := IsBusy(other) || AwaitsJob(other) && hasTarget(other, p.Spec.Configuration.Name)
-		if other.Name == n.Name || !isBusy || IsRestoring(other) && !isCordoned && IsReady(other) {
+		if other.Name == n.Name || !isBusy || awaitsSlot(p, other) {
 			continue
 		}
 		busy = append(busy, other.Name)
@@ -97,6 +100,17 @@ func RestorationRefusal(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node, n *co
 			printable.Count(perZone, "node"), p.Name, printable.AndOthers(inZone[0], len(inZone), "node"))
 	}
 	return ""
+}
+
+// needsSlot reports whether the daemon requests a drain for which the node has no slot yet.
+func needsSlot(p *mcfgv1.MachineConfigPool, n *corev1.Node) bool {
+	return IsRestoring(n) || drain.IsPending(n) && IsRetry(n) && !hasTarget(n, p.Spec.Configuration.Name)
+}
+
+// awaitsSlot reports whether the node serves until it gets the slot that its drain needs.
+func awaitsSlot(p *mcfgv1.MachineConfigPool, n *corev1.Node) bool {
+	_, isCordoned := n.Annotations[api.CordonAnnotation]
+	return needsSlot(p, n) && !isCordoned && IsReady(n)
 }
 
 // Failed returns the number of nodes that run another config than the pool's because they failed to stage or to apply it, also while they try again.
@@ -116,10 +130,9 @@ func hasFailed(p *mcfgv1.MachineConfigPool, n *corev1.Node) bool {
 	return hasTarget(n, p.Spec.Configuration.Name) && isFailing(n)
 }
 
-// isRetrying reports whether the daemon tries the pool's config again after a failure: it then keeps the reason.
+// isRetrying reports whether the daemon tries the pool's config again after a failure.
 func isRetrying(p *mcfgv1.MachineConfigPool, n *corev1.Node) bool {
-	config := p.Spec.Configuration.Name
-	return hasTarget(n, config) && n.Annotations[api.CurrentConfigAnnotation] != config && n.Annotations[api.NodeReasonAnnotation] != ""
+	return hasTarget(n, p.Spec.Configuration.Name) && IsRetry(n)
 }
 
 // IsUpdated reports whether all of a pool's nodes run the pool's config, and no Job must still succeed after that.
@@ -135,7 +148,7 @@ func Select(p *mcfgv1.MachineConfigPool, nodes []*corev1.Node, maxUnavailable in
 	for _, n := range nodes {
 		switch {
 		case hasTarget(n, p.Spec.Configuration.Name), HoldsSlot(n) && isSettled(n): // the latter returns to its config or restores its content first
-		case HoldsSlot(n):
+		case HoldsSlot(n) && !awaitsSlot(p, n):
 			c.Retarget = append(c.Retarget, n)
 		case IsReady(n) && !Differs(n): // its daemon would refuse, which would count as a failure of the config
 			c.Start = append(c.Start, n)

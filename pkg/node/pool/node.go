@@ -119,6 +119,11 @@ func isFailing(n *corev1.Node) bool {
 	return n.Annotations[api.CurrentConfigAnnotation] != n.Annotations[api.DesiredConfigAnnotation] && IsDegraded(n)
 }
 
+// IsRetry reports whether the daemon has failed to apply the desired config, also while it tries again: it then keeps the reason.
+func IsRetry(n *corev1.Node) bool {
+	return n.Annotations[api.CurrentConfigAnnotation] != n.Annotations[api.DesiredConfigAnnotation] && n.Annotations[api.NodeReasonAnnotation] != ""
+}
+
 // IsUnavailable reports whether the node counts against the pool's maxUnavailable: it is not ready, or its update is in progress. A node that
 // failed and serves again does not count, so it can get another config.
 func IsUnavailable(n *corev1.Node) bool {

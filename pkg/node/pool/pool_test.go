@@ -112,6 +112,21 @@ func TestSelectRespectsMaxUnavailable(t *testing.T) {
 	}
 }
 
+// TestNodeThatRetriesAnObsoleteConfigNeedsASlot has a node that tries a config again that the pool no longer has, before and after its drain has begun.
+func TestNodeThatRetriesAnObsoleteConfigNeedsASlot(t *testing.T) {
+	nodes := parseNodes(t, "a:v0→v0.5 b:v0→v0")
+	nodes[0].Annotations[api.NodeReasonAnnotation], nodes[0].Annotations[api.DesiredDrainAnnotation] = "failed", "drain-v0.5"
+	c := pool.Select(poolAt("v1"), nodes, 1)
+	assert.Empty(t, c.Retarget)
+	assert.Equal(t, "a b", namesOf(c.Start))
+	assert.Zero(t, c.Capacity, "its drain may begin meanwhile")
+
+	nodes[0].Annotations[api.CordonAnnotation], nodes[0].Spec.Unschedulable = "1", true
+	c = pool.Select(poolAt("v1"), nodes, 1)
+	assert.Equal(t, "a", namesOf(c.Retarget))
+	assert.Equal(t, "b", namesOf(c.Start))
+}
+
 // Clusters whose nodes had images of their own keep the annotations.
 func TestNodesWithImagesCountUntilTheirImagesAreEqual(t *testing.T) {
 	for _, image := range []string{api.DesiredImageAnnotation, api.CurrentImageAnnotation} {
@@ -378,7 +393,7 @@ func TestRestorationsUseFreeSlots(t *testing.T) {
 			}
 			p := &mcfgv1.MachineConfigPool{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}
 			p.Spec.MaxUnavailable, p.Spec.Configuration.Name = new(intstr.FromInt32(2)), "v1"
-			got := pool.RestorationRefusal(p, nodes, nodes[0], tt.perZone)
+			got := pool.SlotRefusal(p, nodes, nodes[0], tt.perZone)
 			assert.Equal(t, tt.want == "", got == "", got)
 			assert.Contains(t, got, tt.want)
 		})
