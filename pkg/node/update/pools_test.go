@@ -1,8 +1,10 @@
 package update
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	mcfgv1 "github.com/openshift/api/machineconfiguration/v1"
@@ -12,7 +14,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
@@ -192,4 +198,30 @@ func TestNodesThatRestoreTheirContentStartNoUpdate(t *testing.T) {
 		m.nodes[i].Annotations[api.DesiredDrainAnnotation] = "uncordon-rendered-worker-old"
 	}
 	assert.Equal(t, []string{"n0"}, targeted(), "the pool has one slot")
+}
+
+// TestFailureDelaysNoOtherPool has a failure of the control plane that lasts, and a pool whose MachineConfigs settle meanwhile.
+func TestFailureDelaysNoOtherPool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory(1)
+		m.refusedRoles = map[string]error{api.ControlPlaneConfigReader: errors.New("denied by a webhook")}
+		r := m.controller()
+		r.clock, r.options.Settle = clock.RealClock{}, 30*time.Minute
+		options := controllerOptions()
+		options.Reconciler, options.SkipNameValidation = r, new(true)
+		c, err := controller.NewUnmanaged("node-pools", options)
+		require.NoError(t, err)
+		require.NoError(t, c.Watch(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+			queue.Add(reconcile.Request{})
+			return nil
+		})))
+		go func() { assert.NoError(t, c.Start(t.Context())) }()
+
+		time.Sleep(r.options.Settle - time.Second)
+		synctest.Wait()
+		assert.Empty(t, m.pools[1].Spec.Configuration.Name)
+		time.Sleep(retryMost + time.Second)
+		synctest.Wait()
+		assert.NotEmpty(t, m.pools[1].Spec.Configuration.Name)
+	})
 }
