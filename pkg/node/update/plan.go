@@ -173,6 +173,13 @@ func (o *rollout) explain(input plan.Pool, p plan.Plan) {
 	}
 }
 
+// explainRefusal adds a sentence about nodes whose write is refused to waiting, which has it already if it stays until the next plan.
+func (o *rollout) explainRefusal(sentence string) {
+	if !strings.Contains(o.waiting, sentence) {
+		o.waiting = strings.TrimPrefix(o.waiting+"; "+sentence, "; ")
+	}
+}
+
 // explain returns a sentence about the first node that cannot stage the config or is held by a failed Job, one about the first that waits for a Job, and one about
 // the first that waits although slots are free or it holds one, each with the number of the others; empty if there is none.
 func explain(input plan.Pool, p plan.Plan, jobs []plan.JobWait) string {

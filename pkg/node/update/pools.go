@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -23,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cluster-version/cvo/internal/pointers"
+	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/kube/watch"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
@@ -416,7 +418,7 @@ func (r *pools) release(ctx context.Context, nodes []*corev1.Node) (conflicts bo
 }
 
 // assign writes the changes of a pool's nodes and returns the nodes with these changes. A node that cannot be written does not stop the
-// others.
+// others. It is in waiting if the API server refuses its config.
 func (r *pools) assign(ctx context.Context, o *rollout, members pool.Membership) ([]*corev1.Node, error) {
 	p := o.pool
 	if o.specError != "" || members.Doubt(p.Name) != "" || p.DeletionTimestamp != nil {
@@ -424,7 +426,7 @@ func (r *pools) assign(ctx context.Context, o *rollout, members pool.Membership)
 	}
 	nodes := slices.Clone(o.nodes)
 	target := p.Spec.Configuration.Name
-	var targeted []string
+	var targeted, refused []string
 	var failures []error
 	for _, change := range append(pool.Changes(p, nodes, o.targeted, o.awaitedJob), o.released...) {
 		next := change.Node.DeepCopy()
@@ -440,6 +442,9 @@ func (r *pools) assign(ctx context.Context, o *rollout, members pool.Membership)
 		}
 		if err != nil {
 			failures = append(failures, fmt.Errorf("writing node %s: %w", next.Name, err))
+			if change.Target && isRefusal(err) {
+				refused = append(refused, fmt.Sprintf("Node %s cannot be written: %s", next.Name, printable.Excerpt(err.Error(), api.NodeReasonText)))
+			}
 			continue
 		}
 		r.writtenNodes.Add(next)
@@ -456,6 +461,9 @@ func (r *pools) assign(ctx context.Context, o *rollout, members pool.Membership)
 				duration.HumanDuration(o.policy.Spec.BlockedDrain.ReleaseSlotAfter.Duration), o.policy.Name, drain.Blocker(next))
 		}
 	}
+	if len(refused) > 0 {
+		o.explainRefusal(printable.AndOthers(refused[0], len(refused), "node"))
+	}
 	switch len(targeted) {
 	case 0:
 	case 1:
@@ -464,4 +472,10 @@ func (r *pools) assign(ctx context.Context, o *rollout, members pool.Membership)
 		r.recorder.Eventf(p, corev1.EventTypeNormal, api.EventSetDesiredConfig, "Set target for %d nodes to MachineConfig %s", len(targeted), target)
 	}
 	return nodes, errors.Join(failures...)
+}
+
+// isRefusal reports whether the API server has refused a request, perhaps by a webhook. The texts of other errors differ from one attempt to the next.
+func isRefusal(err error) bool {
+	status, ok := errors.AsType[*apierrors.StatusError](err)
+	return ok && status.Status().Code < http.StatusInternalServerError
 }

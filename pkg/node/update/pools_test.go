@@ -164,8 +164,30 @@ func TestRefusedWriteOfANodeStopsNoOtherNode(t *testing.T) {
 		m.refused, r.nextPlan = refusal, r.clock.Now()
 		_, err := r.Reconcile(t.Context(), reconcile.Request{})
 		require.ErrorIs(t, err, refusal)
+		assert.Equal(t, `Node n0 cannot be written: nodes "n0" is forbidden: denied by a webhook`, pool.Message(&m.pools[1], pool.NodesWaiting))
 	}
 	assert.NotEmpty(t, m.nodes[1].Annotations[api.DesiredConfigAnnotation])
+
+	r.nextPlan = r.clock.Now()
+	_, err := r.Reconcile(t.Context(), reconcile.Request{})
+	require.NoError(t, err)
+	assert.Empty(t, pool.Message(&m.pools[1], pool.NodesWaiting))
+}
+
+// TestRefusedWriteIsListedOnce has a node that keeps its slot, so each reconcile writes it, and another one that waits for the next plan.
+func TestRefusedWriteIsListedOnce(t *testing.T) {
+	m := newMemory(2)
+	m.pools[1].Spec.Paused = false
+	m.pools[1].Spec.MaxUnavailable = new(intstr.FromInt32(2))
+	m.nodes[0].Annotations[api.DesiredConfigAnnotation] = "rendered-worker-old"
+	r := m.controller()
+	r.nextPlan = r.clock.Now().Add(time.Minute)
+	for range 3 {
+		m.refused = apierrors.NewForbidden(corev1.Resource("nodes"), "n0", errors.New("denied by a webhook"))
+		_, err := r.Reconcile(t.Context(), reconcile.Request{})
+		require.Error(t, err)
+		assert.Equal(t, `Node n0 cannot be written: nodes "n0" is forbidden: denied by a webhook`, pool.Message(&m.pools[1], pool.NodesWaiting))
+	}
 }
 
 // TestNodesThatRestoreTheirContentStartNoUpdate has daemons that wait for the drain of their node, and would refuse another config until then.
