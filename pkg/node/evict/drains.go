@@ -51,6 +51,8 @@ type drains struct {
 	// isControlPlane is true in the queue of the control plane. The other queue has all other nodes.
 	isControlPlane bool
 	client         client.Client
+	// server lists the pods of a node before the answer to its request: the cache may be late.
+	server client.Reader
 	// core sends evictions. The client would repeat a refused request itself, up to ten times.
 	core     rest.Interface
 	guard    *controlplane.Guard
@@ -101,11 +103,11 @@ func (e eviction) isOutdated(pod *corev1.Pod) bool {
 
 // newDrains returns the queue of the control plane, or the one of all other nodes.
 func newDrains(
-	isControlPlane bool, c client.Client, core rest.Interface, guard *controlplane.Guard, clk clock.PassiveClock, recorder record.EventRecorder, pace *pace,
-	pod client.ObjectKey,
+	isControlPlane bool, c client.Client, server client.Reader, core rest.Interface, guard *controlplane.Guard, clk clock.PassiveClock,
+	recorder record.EventRecorder, pace *pace, pod client.ObjectKey,
 ) *drains {
 	return &drains{
-		isControlPlane: isControlPlane, client: c, core: core, guard: guard, clock: clk, recorder: recorder, pace: pace, pod: pod,
+		isControlPlane: isControlPlane, client: c, server: server, core: core, guard: guard, clock: clk, recorder: recorder, pace: pace, pod: pod,
 		requested: map[string]map[types.UID]eviction{}, waiting: map[string]bool{},
 	}
 }
@@ -248,7 +250,10 @@ func (r *drains) drain(ctx context.Context, n *corev1.Node, wanted string) (*cor
 	if invalid != "" {
 		return n, progress{blockers: []string{invalid}}, nil
 	}
-	p, err = r.evict(ctx, n, rules)
+	p, err = r.evict(ctx, r.client, n, rules)
+	if err == nil && !p.left {
+		p, err = r.evict(ctx, r.server, n, rules) // the cache may lack a pod that has started just before the cordon
+	}
 	if err != nil || p.left {
 		return n, p, err // the end of a pod is an event
 	}
@@ -347,10 +352,10 @@ func (r *drains) hasBegun(n *corev1.Node) bool {
 	return len(r.requested[n.Name]) > 0
 }
 
-// evict requests the eviction of each pod that must leave the node now by the rules.
-func (r *drains) evict(ctx context.Context, n *corev1.Node, rules drain.Rules) (progress, error) {
+// evict requests the eviction of each pod that must leave the node now by the rules. It lists the pods by reader.
+func (r *drains) evict(ctx context.Context, reader client.Reader, n *corev1.Node, rules drain.Rules) (progress, error) {
 	var pods corev1.PodList
-	if err := r.client.List(ctx, &pods, client.MatchingFields{nodeName: n.Name}, client.UnsafeDisableDeepCopy); err != nil {
+	if err := reader.List(ctx, &pods, client.MatchingFields{nodeName: n.Name}, client.UnsafeDisableDeepCopy); err != nil {
 		return progress{}, fmt.Errorf("listing the pods of node %s: %w", n.Name, err)
 	}
 	hasDaemonSet := func(namespace, name string) bool {

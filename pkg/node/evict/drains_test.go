@@ -101,7 +101,7 @@ func TestControlPlaneNodeIsCordonedOnlyWhileTheOthersAreHealthy(t *testing.T) {
 	guard := controlplane.New(server, server, &rest.Config{Host: readyz.URL}, clk)
 	core, err := corev1client.NewForConfig(cfg)
 	require.NoError(t, err)
-	r := newDrains(true, server, core.RESTClient(), guard, clk, record.NewFakeRecorder(10), newPace(Options{}.limiter()), client.ObjectKey{})
+	r := newDrains(true, server, server, core.RESTClient(), guard, clk, record.NewFakeRecorder(10), newPace(Options{}.limiter()), client.ObjectKey{})
 	reconcileNode := func() time.Duration {
 		result, err := r.Reconcile(t.Context(), requestFor("m")[0])
 		require.NoError(t, err)
@@ -153,7 +153,7 @@ func TestDrainFollowsItsOwnWrites(t *testing.T) {
 	}}}
 	require.NoError(t, server.Create(t.Context(), n))
 	c := &late{server, n.DeepCopy()}
-	r := newDrains(false, c, core.RESTClient(), nil, clock.RealClock{}, record.NewFakeRecorder(1), newPace(Options{}.limiter()), client.ObjectKey{})
+	r := newDrains(false, c, server, core.RESTClient(), nil, clock.RealClock{}, record.NewFakeRecorder(1), newPace(Options{}.limiter()), client.ObjectKey{})
 	var lines []string
 	ctx := logr.NewContext(t.Context(), funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{}))
 	reconcileNode := func() reconcile.Result {
@@ -207,7 +207,7 @@ func TestReleasedNodeIsNotDrained(t *testing.T) {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{
 		api.DesiredConfigAnnotation: "new", api.DesiredDrainAnnotation: "drain-new", api.NodeReleasedAnnotation: "",
 	}}}
-	r := newDrains(false, &late{node: n}, nil, nil, clock.RealClock{}, record.NewFakeRecorder(1), newPace(Options{}.limiter()), client.ObjectKey{})
+	r := newDrains(false, &late{node: n}, nil, nil, nil, clock.RealClock{}, record.NewFakeRecorder(1), newPace(Options{}.limiter()), client.ObjectKey{})
 	answered, p, err := r.answer(t.Context(), n)
 	require.NoError(t, err)
 	assert.Equal(t, progress{}, p)
@@ -317,7 +317,7 @@ func (a *answers) names() []string {
 func (a *answers) queue(t *testing.T, isControlPlane bool, clk clock.PassiveClock, p *pace) *drains {
 	core, err := corev1client.NewForConfig(&rest.Config{Host: "http://server", Transport: a, QPS: -1})
 	require.NoError(t, err)
-	return newDrains(isControlPlane, nil, core.RESTClient(), nil, clk, record.NewFakeRecorder(1), p, client.ObjectKey{})
+	return newDrains(isControlPlane, nil, nil, core.RESTClient(), nil, clk, record.NewFakeRecorder(1), p, client.ObjectKey{})
 }
 
 func nodeNamed(name string) *corev1.Node {
@@ -368,7 +368,7 @@ func TestBudgetMayChangeDuringARequest(t *testing.T) {
 // TestPodsOfOtherNodesCauseNothing has nodes without a pending drain.
 func TestPodsOfOtherNodesCauseNothing(t *testing.T) {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{}}}
-	r := newDrains(false, &late{node: n}, nil, nil, clock.RealClock{}, nil, nil, client.ObjectKey{})
+	r := newDrains(false, &late{node: n}, nil, nil, nil, clock.RealClock{}, nil, nil, client.ObjectKey{})
 	web := podNamed("web")
 	web.Spec.NodeName = "n"
 	assert.Empty(t, r.ofPod(t.Context(), web))

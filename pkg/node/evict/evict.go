@@ -84,7 +84,7 @@ func add(
 	}
 	shared := newPace(limit)
 	for _, isControlPlane := range []bool{true, false} {
-		if err := newDrains(isControlPlane, mgr.GetClient(), core.RESTClient(), guard, clk, recorder, shared, o.Pod).add(mgr, caughtUp); err != nil {
+		if err := newDrains(isControlPlane, mgr.GetClient(), mgr.GetAPIReader(), core.RESTClient(), guard, clk, recorder, shared, o.Pod).add(mgr, caughtUp); err != nil {
 			return err
 		}
 	}

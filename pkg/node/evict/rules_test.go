@@ -28,11 +28,14 @@ type listed struct {
 	nodes    []corev1.Node
 	pools    []mcfgv1.MachineConfigPool
 	policies []api.NodeRolloutPolicy
+	// podLists counts the lists of pods.
+	podLists int
 }
 
 func (l *listed) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
 	switch list := list.(type) {
 	case *corev1.PodList:
+		l.podLists++
 		list.Items = slices.Clone(l.pods)
 	case *corev1.NodeList:
 		list.Items = l.nodes
@@ -96,7 +99,7 @@ func TestPodsLeaveAsTheRulesSay(t *testing.T) {
 		{"is done", nil, []string{"web", "batch", "db"}, ""},
 	} {
 		r.client = &listed{pods: append(tt.pods, agent)}
-		p, err := r.evict(t.Context(), nodeNamed("n"), rules)
+		p, err := r.evict(t.Context(), r.client, nodeNamed("n"), rules)
 		require.NoError(t, err, tt.name)
 		assert.Equal(t, tt.requested, server.names(), tt.name)
 		assert.Equal(t, tt.blocker, p.blocker(), tt.name)
@@ -180,4 +183,31 @@ func TestRetriesOfAnObsoleteConfigUseFreeSlots(t *testing.T) {
 	c.pools[0].Spec.Configuration.Name = "v1"
 	isCordoned, _ = drain(1)
 	assert.True(t, isCordoned, "a node that failed with the config of its pool has kept its slot")
+}
+
+// TestDrainIsCompleteOnceTheServerHasNoPods has a cache that does not show a pod yet, which may have started just before the cordon.
+func TestDrainIsCompleteOnceTheServerHasNoPods(t *testing.T) {
+	n := nodeNamed("n")
+	n.Annotations = map[string]string{api.DesiredConfigAnnotation: "new", api.DesiredDrainAnnotation: "drain-new", api.CordonAnnotation: "1"}
+	n.Spec.Unschedulable = true
+	cache, server := &listed{pods: []corev1.Pod{*podNamed("web")}}, &listed{pods: []corev1.Pod{*podNamed("web"), *podNamed("late")}}
+	evictions := &answers{}
+	r := evictions.queue(t, false, clocktesting.NewFakePassiveClock(time.Now()), newPace(Options{}.limiter()))
+	r.client, r.server = cache, server
+	drain := func() (isAnswered bool) {
+		answered, p, err := r.answer(t.Context(), n)
+		require.NoError(t, err)
+		isAnswered = answered.Annotations[api.AppliedDrainAnnotation] == "drain-new"
+		assert.Equal(t, !isAnswered, p.left)
+		return isAnswered
+	}
+	assert.False(t, drain())
+	assert.Equal(t, []string{"web"}, evictions.names())
+	assert.Zero(t, server.podLists, "the cache shows that the drain lasts")
+	cache.pods, server.pods = nil, server.pods[1:]
+	assert.False(t, drain())
+	assert.Equal(t, []string{"web", "late"}, evictions.names())
+	server.pods = nil
+	assert.True(t, drain())
+	assert.Equal(t, 2, server.podLists)
 }
