@@ -23,6 +23,7 @@ import (
 	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/kube/apiserver"
+	"github.com/cluster-version/cvo/pkg/node/drain"
 	"github.com/cluster-version/cvo/pkg/node/plan"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
@@ -63,8 +64,14 @@ func New(c, reader client.Reader, config *rest.Config, clk clock.PassiveClock) *
 // of the cluster. wait is the time until the API servers are checked again; 0 if an event of a node, or of etcd's pods or budgets, shows when the node may leave.
 func (g *Guard) Refusal(ctx context.Context, n *corev1.Node, nodes []*corev1.Node, budgets []policyv1.PodDisruptionBudget) (why string, wait time.Duration) {
 	for _, other := range nodes {
-		if _, ours := other.Annotations[api.CordonAnnotation]; ours && other.Name != n.Name && pool.IsControlPlaneNode(other) {
+		if other.Name == n.Name || !pool.IsControlPlaneNode(other) {
+			continue
+		}
+		if _, ours := other.Annotations[api.CordonAnnotation]; ours {
 			return fmt.Sprintf("waits for control-plane node %s, which has a cordon of the node stage", other.Name), 0
+		}
+		if other.Spec.Unschedulable && drain.IsRequested(other) {
+			return fmt.Sprintf("waits for control-plane node %s, which another client has cordoned, and whose daemon requests a drain", other.Name), 0
 		}
 	}
 	var members corev1.PodList

@@ -21,6 +21,8 @@ import (
 	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/cluster-version/cvo/pkg/api"
 )
 
 // servers has API servers: one behind the address of the cluster and one for each of further addresses of the loopback network.
@@ -208,4 +210,30 @@ func TestGuardAsksOnlyWhenACheckIsDue(t *testing.T) {
 	clk.SetTime(clk.Now().Add(readyAge))
 	assert.NotEmpty(t, check(nodes[0]), "a server that was ready may fail soon")
 	assert.Equal(t, 4, s.requests["main"])
+}
+
+func TestGuardCountsADrainUnderTheCordonOfAnotherClient(t *testing.T) {
+	s := newServers(t)
+	g := s.guard(clocktesting.NewFakePassiveClock(time.Now()))
+	nodes := []*corev1.Node{newNode("m0", "127.0.0.2"), newNode("m1", "127.0.0.3")}
+	const waits = "waits for control-plane node m0, which another client has cordoned, and whose daemon requests a drain"
+	for _, tt := range []struct {
+		name, desired, applied string
+		isCordoned             bool
+		want                   string
+	}{
+		{"it waits for the drain", "drain-v1", "uncordon-v0", true, waits},
+		{"it waits for the update after the drain", "drain-v1", "drain-v1", true, waits},
+		{"it ignores a cordon after the update", "uncordon-v1", "uncordon-v1", true, ""},
+		{"it ignores a cordon without an update", "", "", true, ""},
+		{"it ignores a drain that has not begun", "drain-v1", "uncordon-v0", false, ""},
+	} {
+		nodes[0].Annotations = map[string]string{api.DesiredDrainAnnotation: tt.desired, api.AppliedDrainAnnotation: tt.applied}
+		nodes[0].Spec.Unschedulable = tt.isCordoned
+		why, _ := g.Refusal(t.Context(), nodes[1], nodes, nil)
+		assert.Equal(t, tt.want, why, tt.name)
+	}
+	nodes[0].Annotations[api.DesiredDrainAnnotation], nodes[0].Spec.Unschedulable = "drain-v1", true
+	why, _ := g.Refusal(t.Context(), nodes[0], nodes, nil)
+	assert.Empty(t, why, "it does not wait for itself")
 }
