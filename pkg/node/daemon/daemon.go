@@ -412,15 +412,16 @@ func (d *Daemon) update(ctx context.Context, n *corev1.Node, current host.Config
 		})
 		return written, 0, err
 	}
-	if err := d.apply(ctx, desired, content, decision.Actions); errors.Is(err, machine.ErrRebooting) {
+	switch err := d.apply(ctx, desired, content, decision.Actions); {
+	case errors.Is(err, machine.ErrRebooting):
 		logr.FromContextOrDiscard(ctx).Info("rebooting", "config", desired)
 		return nil, requestRetry.Max, err
-	} else if errors.Is(err, host.ErrBusy) {
+	case errors.Is(err, host.ErrBusy):
 		d.knowsLast = false
 		return nil, 0, err
-	} else if errors.Is(err, errOnTrial) {
+	case errors.Is(err, errOnTrial):
 		return nil, trialInterval, nil
-	} else if err != nil {
+	case err != nil:
 		return d.giveUp(ctx, n, desired, err)
 	}
 	state, err := d.host.State()

@@ -130,7 +130,7 @@ func TestBootsThatEndEarlyAreUndone(t *testing.T) {
 			assert.Equal(t, "broken", p.motd())
 			p.Boot()
 		}
-		full := func(operation, path string) error {
+		full := func(_, path string) error {
 			if strings.HasSuffix(path, "state.json") {
 				return unix.ENOSPC
 			}
