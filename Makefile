@@ -143,9 +143,10 @@ MAIN_PATHS := ^(TestExamplePlatformInstallsAndUpdates|TestRealReleasesInstallAnd
 # The test of test/docs that plays all pages. It takes minutes and needs Helm.
 WALKS := ^TestDocumentedOutputIsCurrent$$
 
-# gotest runs tests, lists the failed ones at the end, and writes the results to a file for hack/results. A third argument makes
-# it fail if no test ran.
-gotest = $(GOTESTSUM) --format $(or $(2),standard-quiet) --jsonfile $(RESULTS)/$(1).json $(if $(3),--post-run-command 'go run ./hack/results ran $(RESULTS)/$(1).json') --
+# gotest runs tests, lists the failed ones at the end, and writes the results to a file for hack/results. With ran after it, it also fails if
+# no test ran.
+gotest = $(GOTESTSUM) --format $(or $(2),standard-quiet) --jsonfile $(RESULTS)/$(1).json --
+ran = && go run ./hack/results ran $(RESULTS)/$(1).json
 
 # failures lists the failed tests, from the results of several runs of gotest.
 failures = [ $$failed -eq 0 ] || { echo 'what failed:'; go run ./hack/results failed $(RESULTS)/*.json | sed 's/^/  /' | grep . || echo '  no test: see the error above'; }
@@ -165,7 +166,8 @@ packages:
 check: packages commands crds verify-format ## Check the format, vet, and run the tests that need no control plane, for each edit (PKG=)
 	go vet $(or $(PKG),./...)
 	@packages="$(or $(PKG),$(PACKAGES))"; results=$$(mktemp -d); trap 'rm -rf "$$results"' EXIT; \
-	  $(GOTESTSUM) --format standard-quiet --hide-summary skipped --jsonfile "$$results/check.json" --post-run-command "go run ./hack/results ran -skipped '$$results/check.json'" -- -short -vet=off $$packages $(TESTFLAGS)
+	  $(GOTESTSUM) --format standard-quiet --hide-summary skipped --jsonfile "$$results/check.json" -- -short -vet=off $$packages $(TESTFLAGS) && \
+	  go run ./hack/results ran -skipped "$$results/check.json"
 
 # Pages of the documentation run jq.
 .PHONY: commands
@@ -207,13 +209,13 @@ CONCURRENT = $(shell grep -rlE --include='*.go' $(GOROUTINES) pkg internal cmd m
 # before it exits unless GORACE sets another time.
 .PHONY: race
 race: packages commands crds kube-tools ## Run the tests of packages with goroutines under the race detector, which needs a C compiler (PKG=)
-	@$(lock); CGO_ENABLED=1 GORACE=atexit_sleep_ms=50 $(call gotest,race,,tested) -race -vet=off -timeout 20m $(or $(PKG),$(CONCURRENT)) $(TESTFLAGS)
+	@$(lock); CGO_ENABLED=1 GORACE=atexit_sleep_ms=50 $(call gotest,race) -race -vet=off -timeout 20m $(or $(PKG),$(CONCURRENT)) $(TESTFLAGS) $(call ran,race)
 
 # The longest packages come first, as above.
 .PHONY: outer
 outer: commands crds node-tools helm ## Run the tests of whole programs: integration, Helm, docs, histories, the benchmark of nodes
 	@$(lock); packages=$$(go list ./test/integration ./test/image ./test/... | grep -E '/test/($(WHOLE))$$' | grep -vE '/(e2e|interop)$$'); \
-	  $(call gotest,outer,,tested) -vet=off -timeout 45m -count 1 $$packages $(TESTFLAGS)
+	  $(call gotest,outer) -vet=off -timeout 45m -count 1 $$packages $(TESTFLAGS) $(call ran,outer)
 
 .PHONY: flakes
 flakes: ## Run make test N times on a busy machine and list the failed tests (N=3, PKG=./pkg/...)
@@ -221,11 +223,11 @@ flakes: ## Run make test N times on a busy machine and list the failed tests (N=
 
 .PHONY: interop
 interop: commands peers ## Exchange images and signatures with cosign, crane, skopeo, Fulcio and Rekor
-	@$(lock); $(call gotest,interop,,tested) -timeout 15m -count 1 ./test/interop $(TESTFLAGS)
+	@$(lock); $(call gotest,interop) -timeout 15m -count 1 ./test/interop $(TESTFLAGS) $(call ran,interop)
 
 .PHONY: integration
 integration: commands crds kube-tools ## Run only the tests of the built operator as a process against a real kube-apiserver
-	@$(lock); $(call gotest,integration,,tested) -timeout 30m -count 1 ./test/integration $(TESTFLAGS)
+	@$(lock); $(call gotest,integration) -timeout 30m -count 1 ./test/integration $(TESTFLAGS) $(call ran,integration)
 
 # An older API server with the same etcd. Without watch lists, clients list before they watch. The gates are fields of
 # pods that the tests set and that this version serves on request only.
@@ -241,17 +243,17 @@ kube-compat: kube-tools
 compat: commands crds kube-compat ## Run the tests of applying, property and integration against kube-apiserver 1.34, with watch lists on and off
 	@$(lock); trap 'exit 130' INT; failed=0; for lists in true false; do \
 	  KUBE_FEATURE_WatchListClient=$$lists $(COMPAT_ENV) \
-	    $(call gotest,compat-$$lists,,tested) -timeout 60m -count 1 ./pkg/apply/... ./test/property ./test/integration $(TESTFLAGS) || failed=1; \
+	    $(call gotest,compat-$$lists) -timeout 60m -count 1 ./pkg/apply/... ./test/property ./test/integration $(TESTFLAGS) $(call ran,compat-$$lists) || failed=1; \
 	done; exit $$failed
 
 .PHONY: e2e
 e2e: commands crds ## Run the tests on a real cluster, made by kind in Docker (KIND_NODE_IMAGE, CVO_E2E_KEEP=1: docs/dev/e2e.md)
 	@$(lock); prepared=$$(test/e2e/prepare.sh) && set -- $$prepared && echo "node image: $$1, parallel clusters: $$2" && \
-	  CVO_E2E=1 KIND_NODE_IMAGE=$$1 $(call gotest,e2e,standard-verbose,tested) -timeout 60m -count 1 -parallel $$2 ./test/e2e $(TESTFLAGS)
+	  CVO_E2E=1 KIND_NODE_IMAGE=$$1 $(call gotest,e2e,standard-verbose) -timeout 60m -count 1 -parallel $$2 ./test/e2e $(TESTFLAGS) $(call ran,e2e)
 
 .PHONY: property
 property: commands crds kube-tools ## Try applying with SEEDS random histories against a real kube-apiserver, some under faults
-	@$(lock); $(call gotest,property,,tested) -timeout 120m -count 1 $(TESTFLAGS) ./test/property -args -property.seeds $(SEEDS)
+	@$(lock); $(call gotest,property) -timeout 120m -count 1 $(TESTFLAGS) ./test/property -args -property.seeds $(SEEDS) $(call ran,property)
 
 .PHONY: fuzz
 fuzz: ## Fuzz every parser of outside bytes for FUZZTIME each

@@ -31,8 +31,8 @@ for run in $(seq "$runs"); do
     continue
   fi
   echo "failed after $((SECONDS - start)) s"
-  go run ./hack/results failed "$results"/*.json >"$log/$run.failed"
-  if [ ! -s "$log/$run.failed" ] && ! go run ./hack/results ran "$results"/*.json; then
+  if ! go run ./hack/results failed "$results"/*.json >"$log/$run.failed" ||
+    { [ ! -s "$log/$run.failed" ] && ! go run ./hack/results ran "$results"/*.json; }; then
     tail -n 20 "$log/$run.log" >&2
     echo "see $log/$run.log" >&2
     exit 2

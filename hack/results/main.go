@@ -1,10 +1,9 @@
 // Command results reads what `go test -json` has written, one file for each run, and says what happened:
 //
-//	results ran [-skipped] FILE...   fails if no test ran, or if a package passed although a test failed or did not run
+//	results ran [-skipped] FILE...   fails if a package failed, if it passed although a test failed or did not run, if no test ran, or if all
+//	                                 tests in a file were skipped
 //	results failed FILE...           lists the tests and packages that failed or did not end
 //	results slowest FILE...          lists the slowest packages and tests
-//
-// A file that does not exist counts as an empty one, because a run may have failed before its first test.
 package main
 
 import (
@@ -15,7 +14,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"regexp"
@@ -38,10 +36,8 @@ func main() {
 	case errors.Is(err, flag.ErrHelp):
 		flag.Usage()
 		os.Exit(2)
-	case err != nil && !errors.Is(err, errShown):
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
 	case err != nil:
+		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
@@ -56,7 +52,7 @@ func report(out io.Writer, args []string) error {
 		files, skipped = files[1:], true
 	}
 	if slices.ContainsFunc(files, func(name string) bool { return strings.HasPrefix(name, "-") }) {
-		return flag.ErrHelp // an unknown flag would count as a file that does not exist
+		return flag.ErrHelp // an unknown flag is no file
 	}
 	runs, err := read(files)
 	if err != nil {
@@ -64,7 +60,7 @@ func report(out io.Writer, args []string) error {
 	}
 	switch args[0] {
 	case "ran":
-		return ran(runs, skipped)
+		return ran(files, runs, skipped)
 	case "failed":
 		failed(out, runs)
 	case "slowest":
@@ -101,9 +97,6 @@ var covered = regexp.MustCompile(`^\t.*coverage: `)
 func read(files []string) (runs []run, err error) {
 	for _, name := range files {
 		file, err := os.Open(name)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
 		if err != nil {
 			return nil, err
 		}
@@ -162,17 +155,18 @@ func (p *pack) failures() (names []string) {
 	return names
 }
 
-// errShown means that `go test` has shown the error.
-var errShown = errors.New("a package failed")
-
-// ran returns an error if no test passed or failed. With skipped, a skipped test suffices. It also returns an error for a package that go test
-// takes for passed, because the process exited with 0.
-func ran(runs []run, skipped bool) error {
-	tests, failed := false, false
-	for _, packages := range runs {
+// ran takes the names of the files and what is in each. It returns an error if a package failed, if no test passed or failed, or if all tests
+// in a file were skipped. With skipped, a skipped test suffices. It also returns an error for a package that go test takes for passed, because
+// the process exited with 0.
+func ran(files []string, runs []run, skipped bool) error {
+	total := 0
+	for i, packages := range runs {
+		tests, skips := 0, 0
 		for _, name := range slices.Sorted(maps.Keys(packages)) {
 			p := packages[name]
 			switch {
+			case p.action == "fail":
+				return fmt.Errorf("%s failed", name)
 			case p.action == "pass" && len(p.failures()) > 0:
 				return fmt.Errorf("a test of %s failed, and the package exits with 0: its TestMain must exit with the result of m.Run", name)
 			case p.action == "":
@@ -180,19 +174,23 @@ func ran(runs []run, skipped bool) error {
 			case p.action == "pass" && len(p.tests) == 0 && !p.isEmpty:
 				return fmt.Errorf("the tests of %s did not run: its TestMain does not call m.Run, or TESTFLAGS selects none", name)
 			}
-			failed = failed || p.action == "fail"
 			for _, test := range p.tests {
-				tests = tests || test.Action == "pass" || test.Action == "fail" || skipped && test.Action == "skip"
+				if test.Action == "skip" && !skipped {
+					skips++
+				} else {
+					tests++
+				}
 			}
 		}
+		if skips > 0 && tests == 0 {
+			return fmt.Errorf("no test ran: all tests in %s were skipped", files[i])
+		}
+		total += tests
 	}
-	switch {
-	case tests:
-		return nil
-	case failed:
-		return errShown
+	if total == 0 {
+		return errors.New("no test ran: PKG or TESTFLAGS selects none")
 	}
-	return errors.New("no test ran: PKG or TESTFLAGS selects none, or all were skipped")
+	return nil
 }
 
 // failed lists the tests that failed or did not end. Of a package that failed without one, for example because it did not compile, it

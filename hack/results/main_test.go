@@ -47,7 +47,7 @@ func TestFailedListsWhatDidNotPass(t *testing.T) {
 	killed := filepath.Join(results, "killed")
 	require.NoError(t, os.WriteFile(killed, []byte(`{"Action":"run","Package":"example.com/m/pass","Test":"TestPasses"}`+"\n"+`{"Action":"ou`), 0o644))
 
-	runs, err := read([]string{filepath.Join(results, "hang"), filepath.Join(results, "others"), killed, filepath.Join(results, "none")})
+	runs, err := read([]string{filepath.Join(results, "hang"), filepath.Join(results, "others"), killed})
 	require.NoError(t, err)
 	var list bytes.Buffer
 	failed(&list, runs)
@@ -61,6 +61,7 @@ example.com/m/uncompiled `+`
 }
 
 func TestRanRequiresATest(t *testing.T) {
+	const skippedTest = `{"Action":"skip","Package":"p","Test":"TestA"}` + "\n" + `{"Action":"pass","Package":"p"}`
 	const passed = `{"Action":"pass","Package":"q","Test":"TestB"}` + "\n" + `{"Action":"pass","Package":"q"}`
 	for _, tt := range []struct {
 		name, results, want string
@@ -68,7 +69,8 @@ func TestRanRequiresATest(t *testing.T) {
 	}{
 		{"a test that passed", passed, "", false, false},
 		{"two tests that passed", `{"Action":"pass","Package":"q","Test":"TestC"}` + "\n" + passed, "", false, false},
-		{"a test that failed", `{"Action":"fail","Package":"p","Test":"TestA"}` + "\n" + `{"Action":"fail","Package":"p"}`, "", false, false},
+		{"a test that failed", `{"Action":"fail","Package":"p","Test":"TestA"}` + "\n" + `{"Action":"fail","Package":"p"}`, "p failed", true, true},
+		{"a failed package beside one that passed", `{"Action":"fail","Package":"p"}` + "\n" + passed, "p failed", true, true},
 		{
 			"a failed test in a package that passes", `{"Action":"fail","Package":"p","Test":"TestA"}` + "\n" + `{"Action":"pass","Package":"p"}` + "\n" +
 				passed, "a test of p failed, and the package exits with 0", true, true,
@@ -81,22 +83,22 @@ func TestRanRequiresATest(t *testing.T) {
 		{"a TestMain that runs no test", `{"Action":"pass","Package":"p"}` + "\n" + passed, "the tests of p did not run", true, true},
 		{"a TestMain that prints a tab and runs no test", `{"Action":"output","Package":"p","Output":"\\tpanic\\n"}` + "\n" + `{"Action":"pass","Package":"p"}` + "\n" + passed, "the tests of p did not run", true, true},
 		{"a test that ends the process", `{"Action":"pass","Package":"p","Test":"TestA"}` + "\n" + passed, "the tests of p did not end", true, true},
-		{"a skipped test", `{"Action":"skip","Package":"p","Test":"TestA"}` + "\n" + `{"Action":"pass","Package":"p"}`, "no test ran", true, false},
-		{"a package that does not compile", `{"Action":"fail","Package":"p"}`, "", true, true},
+		{"a skipped test", skippedTest, "no test ran: all tests in results were skipped", true, false},
+		{"a skipped test beside one that passed", skippedTest + "\n" + passed, "", false, false},
+		{"a package that does not compile", `{"Action":"fail","Package":"p"}`, "p failed", true, true},
 		{"a killed run", `{"Action":"run","Package":"p","Test":"TestA"}` + "\n" + `{"Action":"pa`, "the tests of p did not end", true, true},
 		{"no results", "", "no test ran", true, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			parsed, err := parse(strings.NewReader(tt.results))
 			require.NoError(t, err)
-			err = ran([]run{parsed}, false)
-			assert.Equal(t, tt.fails, err != nil, "%v", err)
-			if tt.want != "" {
-				require.ErrorContains(t, err, tt.want)
-			} else if err != nil {
-				require.ErrorIs(t, err, errShown)
+			for skipped, fails := range map[bool]bool{false: tt.fails, true: tt.skipped} {
+				err = ran([]string{"results"}, []run{parsed}, skipped)
+				assert.Equal(t, fails, err != nil, "%v", err)
+				if err != nil {
+					require.ErrorContains(t, err, tt.want)
+				}
 			}
-			assert.Equal(t, tt.skipped, ran([]run{parsed}, true) != nil)
 		})
 	}
 }
@@ -105,17 +107,25 @@ func TestArgumentsSelectTheReport(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "results")
 	require.NoError(t, os.WriteFile(file, []byte(`{"Action":"skip","Package":"p","Test":"TestA"}`+"\n"+`{"Action":"pass","Package":"p"}`+"\n"+
 		`{"Action":"fail","Package":"q","Test":"TestB","Elapsed":9}`+"\n"+`{"Action":"fail","Package":"q","Elapsed":9}`), 0o644))
+	none, missing, passed := filepath.Join(t.TempDir(), "none"), filepath.Join(t.TempDir(), "missing"), filepath.Join(t.TempDir(), "passed")
+	require.NoError(t, os.WriteFile(none, nil, 0o644))
+	require.NoError(t, os.WriteFile(passed, []byte(`{"Action":"pass","Package":"p","Test":"TestA"}`+"\n"+`{"Action":"pass","Package":"p"}`), 0o644))
 	onlySkipped := filepath.Join(t.TempDir(), "skipped")
 	require.NoError(t, os.WriteFile(onlySkipped, []byte(`{"Action":"skip","Package":"p","Test":"TestA"}`+"\n"+`{"Action":"pass","Package":"p"}`), 0o644))
 	const usage = "flag: help requested"
 	for _, tt := range []struct{ args, output, err string }{
 		{"", "", usage},
 		{"run " + file, "", usage},
-		{"ran " + file, "", ""},
-		{"ran " + onlySkipped, "", "no test ran: PKG or TESTFLAGS selects none, or all were skipped"},
+		{"ran " + file, "", "q failed"},
+		{"ran " + onlySkipped, "", "no test ran: all tests in " + onlySkipped + " were skipped"},
+		{"ran " + passed + " " + passed, "", ""},
+		{"ran " + passed + " " + onlySkipped, "", "no test ran: all tests in " + onlySkipped + " were skipped"},
+		{"ran " + passed + " " + none, "", ""}, // -run may select no test of a part
+		{"ran " + none, "", "no test ran: PKG or TESTFLAGS selects none"},
 		{"ran -skipped " + onlySkipped, "", ""},
 		{"ran -skiped " + file, "", usage},
 		{"failed " + onlySkipped + " " + file, "q TestB\n", ""},
+		{"failed " + file + " " + missing, "", "open " + missing + ": no such file or directory"},
 		{"failed -skipped " + file, "", usage},
 		{"slowest " + file, "the slowest packages:\n  9 s  q\nthe slowest tests:\n  9 s  q TestB\n", ""},
 	} {
