@@ -12,6 +12,8 @@ MAKEFLAGS += --no-builtin-rules
 # what the user has set.
 export CGO_ENABLED := 0
 export GOFLAGS := $(strip $(shell go env GOFLAGS) -trimpath)
+# Flags that come with the environment must not select tests unnoticed.
+$(foreach flag,-run= -skip= -short .run= .skip= .short,$(if $(findstring $(flag),$(GOFLAGS)),$(error GOFLAGS=$(GOFLAGS) selects tests: use TESTFLAGS)))
 # A workspace of the user would change the modules, and CDPATH the folder in which a script works.
 export GOWORK := off
 export CDPATH :=

@@ -46,12 +46,13 @@ func TestRunNamesWhatFailed(t *testing.T) {
 			for _, name := range []string{"go", "make", "jq", "flock", "prometheus", "promtool", "sleep", "docker", "dockerd", "debootstrap", "gcc"} {
 				programs[name] += ""
 			}
-			programs["make"] = `echo "$*$PKG$TESTFLAGS$MAKEFLAGS${GOFLAGS#-trimpath}${GOWORK#off}" >>made; ` + programs["make"]
+			programs["make"] = `echo "$*$PKG$TESTFLAGS$MAKEFLAGS$MAKEFILES$GOOS$GOARCH$CVO_KUBE_BIN$CVO_KUBE_FEATURE_GATES${GOFLAGS#-trimpath}${GOWORK#off}" >>made; ` + programs["make"]
 			run := withFakes(t, ".ci/run", programs, tt.flag)
 			elsewhere := t.TempDir()
 			require.NoError(t, os.Mkdir(filepath.Join(elsewhere, ".ci"), 0o755))
 			// It runs all tests of this clone, whatever the environment is.
-			run.Env = append(run.Env, "PKG=./hack", "TESTFLAGS=-run TestA", "MAKEFLAGS=i", "GOFLAGS=-short", "GOWORK=/nowhere/go.work", "CDPATH="+elsewhere)
+			run.Env = append(run.Env, "PKG=./hack", "TESTFLAGS=-run TestA", "MAKEFLAGS=i", "MAKEFILES=/nowhere.mk",
+				"GOOS=windows", "GOARCH=s390x", "CVO_KUBE_BIN=/nowhere", "CVO_KUBE_FEATURE_GATES=A=true", "GOFLAGS=-short", "GOWORK=/nowhere/go.work", "CDPATH="+elsewhere)
 			require.NoError(t, os.WriteFile(filepath.Join(run.Dir, "sums"), []byte("h1:a\n"), 0o644))
 			require.NoError(t, os.MkdirAll(filepath.Join(run.Dir, "test/e2e/quirks"), 0o755))
 			require.NoError(t, os.WriteFile(filepath.Join(run.Dir, "test/e2e/quirks/dockerd.sh"), []byte("#!/bin/sh\nfalse\n"), 0o755))
@@ -332,6 +333,19 @@ func TestMakeIgnoresWorkspacesAndOtherFolders(t *testing.T) {
 	run.Env = append(run.Env, "GOWORK=/nowhere/go.work", "CDPATH="+elsewhere)
 	output, err := run.CombinedOutput()
 	require.NoError(t, err, "%s", output)
+}
+
+// TestMakeRefusesToSelectTestsUnnoticed has flags of the environment with which go test would run fewer tests.
+func TestMakeRefusesToSelectTestsUnnoticed(t *testing.T) {
+	for flags, refused := range map[string]bool{
+		"-buildvcs=false -tags=a": false, "-short": true, "--short=true": true, "-run=TestA": true, "-test.run=TestA": true, "'-skip=Test A'": true,
+	} {
+		run := runMake(t, t.TempDir(), "--dry-run", "test")
+		run.Env = append(run.Env, "GOFLAGS="+flags)
+		output, err := run.CombinedOutput()
+		assert.Equal(t, refused, err != nil, "%s: %s", flags, output)
+		assert.Equal(t, refused, strings.Contains(string(output), "selects tests: use TESTFLAGS"), "%s: %s", flags, output)
+	}
 }
 
 // TestMakeIgnoresTheRepositoryOfAHook has the variables that git sets for a hook. With them, git would work in another repository than that of
