@@ -156,7 +156,8 @@ failures = [ $$failed -eq 0 ] || { echo 'what failed:'; go run ./hack/results fa
 # lock fails while other tests run in this clone, because all rings write and delete the same results. The shell and the processes that it
 # starts hold the lock. A process may need some seconds to end after its ring.
 LOCK_WAIT := 10
-lock = mkdir -p $(dir $(RESULTS)); exec 9>$(RESULTS).lock; flock -w $(LOCK_WAIT) 9 || { echo 'other tests run in this clone, or processes of an earlier run have not ended: wait, or use another clone' >&2; exit 2; }
+lock = mkdir -p $(dir $(RESULTS)); exec 9>$(RESULTS).lock; \
+  flock -n 9 || { echo 'waiting up to $(LOCK_WAIT) s for the end of other tests in this clone' >&2; flock -w $(LOCK_WAIT) 9; } || { echo 'other tests run in this clone, or processes of an earlier run have not ended: wait, or use another clone' >&2; exit 2; }
 
 # Before anything is built, an error names a pattern in PKG that selects no package.
 .PHONY: packages
@@ -165,17 +166,20 @@ packages:
 
 # -short skips every test of some packages.
 .PHONY: check
+check: FOLDERS = $(if $(PKG),$$(go list -f '{{.Dir}}' $(PKG)))
 check: packages commands crds verify-format ## Check the format, vet, and run the tests that need no control plane, for each edit (PKG=)
 	go vet $(or $(PKG),./...)
 	@packages="$(or $(PKG),$(PACKAGES))"; results=$$(mktemp -d); trap 'rm -rf "$$results"' EXIT; \
 	  $(GOTESTSUM) --format standard-quiet --hide-summary skipped --jsonfile "$$results/check.json" -- -short -vet=off $$packages $(TESTFLAGS) && \
 	  go run ./hack/results ran -skipped "$$results/check.json"
 
-# Pages of the documentation run jq.
+# Pages of the documentation run jq. The shell would take a pattern in TESTFLAGS without quotation marks for a command.
 .PHONY: commands
 commands:
 	@command -v jq >/dev/null || { echo 'jq is missing: install it (on Debian: apt-get install jq)' >&2; exit 2; }
 	@command -v flock >/dev/null || { echo 'flock is missing: install it (on Debian: apt-get install util-linux)' >&2; exit 2; }
+	@! sed -E "s/'[^']*'|\"[^\"]*\"//g" <<<"$${TESTFLAGS:-}" | grep '[|&;()<>]' >/dev/null || { \
+	  echo "TESTFLAGS=$$TESTFLAGS: quote patterns in it, such as TESTFLAGS='-run \"TestA|TestB\"'" >&2; exit 2; }
 
 # `make verify` vets the tests, so `go test` need not. PKG may select tests of test/, which build programs whose sources the cache of
 # `go test` does not track.
@@ -305,7 +309,7 @@ format: golangci-lint ## Format all Go files
 
 .PHONY: verify-format
 verify-format: golangci-lint
-	@$(GOLANGCI_LINT) fmt --diff || { echo 'run make format' >&2; exit 1; }
+	@$(GOLANGCI_LINT) fmt --diff $(FOLDERS) || { echo 'run make format' >&2; exit 1; }
 
 # `go mod tidy` also reads what the tests of dependencies import. For test/peers, these are modules that not every proxy serves.
 .PHONY: verify-modules

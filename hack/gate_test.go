@@ -127,6 +127,10 @@ func TestPackagesNamesAPatternWithoutPackages(t *testing.T) {
 		"hack":                                  "PKG=hack is no pattern for packages: write ./hack\n",
 		"cmd/...":                               "PKG=cmd/... is no pattern for packages: write ./cmd/...\n", // Go has such packages
 		"./nowhere":                             "PKG=./nowhere selects no package: ",
+		"./pkg/engine":                          "PKG=./pkg/engine selects no package: write ./pkg/engine/...\n",
+		"./pkg/engine/":                         "PKG=./pkg/engine/ selects no package: write ./pkg/engine/...\n",
+		"fmt":                                   "PKG=fmt selects packages of other modules: ",
+		"github.com/spf13/cobra":                "PKG=github.com/spf13/cobra selects packages of other modules: ",
 		"./charts/cluster-version-operator/...": "PKG=./charts/cluster-version-operator/... selects no package: ",
 	} {
 		output, err := exec.CommandContext(t.Context(), "./packages.sh", "./hack", pattern).CombinedOutput()
@@ -348,6 +352,20 @@ func TestMakeRefusesToSelectTestsUnnoticed(t *testing.T) {
 	}
 }
 
+// TestMakeWantsPatternsQuoted has patterns that the shell would take for commands.
+func TestMakeWantsPatternsQuoted(t *testing.T) {
+	for flags, want := range map[string]string{
+		"-run TestA|TestB":            "TESTFLAGS=-run TestA|TestB: quote patterns in it, such as TESTFLAGS='-run \"TestA|TestB\"'\n",
+		"-run Test(A)":                "TESTFLAGS=-run Test(A): quote patterns",
+		`-run 'TestA|Test"B"' -short`: "",
+		`-run "Test(A|B)$$"`:          "",
+		"-count 1":                    "",
+	} {
+		output, _ := runMake(t, t.TempDir(), "TESTFLAGS="+flags, "commands").CombinedOutput() // its output is compared
+		assert.True(t, strings.HasPrefix(string(output), want) && (want == "") == (len(output) == 0), "%s: %s", flags, output)
+	}
+}
+
 // TestMakeIgnoresTheRepositoryOfAHook has the variables that git sets for a hook. With them, git would work in another repository than that of
 // the folder in which a test runs it.
 func TestMakeIgnoresTheRepositoryOfAHook(t *testing.T) {
@@ -380,7 +398,7 @@ func TestMakeRunsOneRingAtATime(t *testing.T) {
 	for _, ring := range []string{"test", "race", "outer", "interop", "integration", "compat", "e2e", "property", "test-all"} {
 		output, err := runMake(t, results, "LOCK_WAIT=0", "GOTESTSUM=echo started", "PKG=./hack", "-o", "helm", "-o", "peers", "-o", "kube-compat", "-o", "node-tools", ring).CombinedOutput()
 		require.ErrorAs(t, err, new(*exec.ExitError), "%s: %s", ring, output)
-		assert.Contains(t, string(output), "other tests run in this clone", ring)
+		assert.Contains(t, string(output), "waiting up to 0 s for the end of other tests in this clone\nother tests run in this clone", ring)
 		assert.NotContains(t, string(output), "started", ring)
 	}
 }
@@ -437,7 +455,7 @@ func TestEachPackageIsTestedOnce(t *testing.T) {
 // TestTargetsRunTheirParts finds an edit of the Makefile that takes a part out of a target.
 func TestTargetsRunTheirParts(t *testing.T) {
 	for target, wants := range map[string][]string{
-		"verify":   {"hack/verify-generated.sh", "golangci-lint fmt --diff", "golangci-lint run ./...", "go mod tidy -diff", "hack/verify-words.sh"},
+		"verify":   {"hack/verify-generated.sh", "golangci-lint fmt --diff  ||", "golangci-lint run ./...", "go mod tidy -diff", "hack/verify-words.sh"},
 		"check":    {"golangci-lint fmt --diff", "go vet ./...", "-- -short -vet=off"},
 		"test":     {"results/packages.json", "results/uncached.json", "results/paths.json", "results slowest"},
 		"test-all": {"for ring in test race outer interop e2e;", "|| { result=failed failed=1; }", "the rings:"},
@@ -457,4 +475,7 @@ func TestTargetsRunTheirParts(t *testing.T) {
 	require.NoError(t, err, "%s", output)
 	assert.Contains(t, string(output), "PKG='./hack' hack/flakes.sh")
 	assert.Contains(t, string(output), "-timeout 20m ./hack")
+	output, err = runMake(t, t.TempDir(), "PKG=./hack", "--dry-run", "check").CombinedOutput()
+	require.NoError(t, err, "%s", output)
+	assert.Contains(t, string(output), "golangci-lint fmt --diff $(go list -f '{{.Dir}}' ./hack) ")
 }

@@ -188,7 +188,7 @@ func ran(files []string, runs []run, skipped bool) error {
 		total += tests
 	}
 	if total == 0 {
-		return errors.New("no test ran: PKG or TESTFLAGS selects none")
+		return errors.New("no test ran: PKG or TESTFLAGS selects none (PKG=./pkg/apply/... also selects the folders below)")
 	}
 	return nil
 }

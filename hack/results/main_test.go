@@ -121,7 +121,7 @@ func TestArgumentsSelectTheReport(t *testing.T) {
 		{"ran " + passed + " " + passed, "", ""},
 		{"ran " + passed + " " + onlySkipped, "", "no test ran: all tests in " + onlySkipped + " were skipped"},
 		{"ran " + passed + " " + none, "", ""}, // -run may select no test of a part
-		{"ran " + none, "", "no test ran: PKG or TESTFLAGS selects none"},
+		{"ran " + none, "", "no test ran: PKG or TESTFLAGS selects none (PKG=./pkg/apply/... also selects the folders below)"},
 		{"ran -skipped " + onlySkipped, "", ""},
 		{"ran -skiped " + file, "", usage},
 		{"failed " + onlySkipped + " " + file, "q TestB\n", ""},
