@@ -64,3 +64,11 @@ func TestPublicNodeImageHasThePinnedKubernetes(t *testing.T) {
 	require.NotEmpty(t, pinned)
 	assert.Equal(t, pinned[1], image[1])
 }
+
+// readText returns a file of the repository.
+func readText(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, path))
+	require.NoError(t, err)
+	return string(text)
+}

@@ -1,10 +1,9 @@
-package docs_test
+package hack
 
 import (
 	"bytes"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -17,7 +16,7 @@ import (
 // TestGateRunsTheMainPaths compares the Makefile's list with the tests: `go test -run` ignores a name without a test.
 func TestGateRunsTheMainPaths(t *testing.T) {
 	for folder, variable := range map[string]string{"test/integration": "MAIN_PATHS", "test/docs": "WALKS"} {
-		files, err := filepath.Glob(filepath.Join(root, folder, "*_test.go"))
+		files, err := filepath.Glob(filepath.Join("..", folder, "*_test.go"))
 		require.NoError(t, err)
 		var source []byte
 		for _, file := range files {
@@ -33,10 +32,9 @@ func TestGateRunsTheMainPaths(t *testing.T) {
 	}
 }
 
-// readText returns a file of the repository.
-func readText(t *testing.T, path string) string {
+func makefile(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, path))
+	text, err := os.ReadFile("../Makefile")
 	require.NoError(t, err)
 	return string(text)
 }
@@ -44,7 +42,7 @@ func readText(t *testing.T, path string) string {
 // makeVariable returns the value of a variable in the Makefile.
 func makeVariable(t *testing.T, name string) string {
 	t.Helper()
-	line := regexp.MustCompile(`(?m)^` + name + ` := (.*)$`).FindStringSubmatch(readText(t, "Makefile"))
+	line := regexp.MustCompile(`(?m)^` + name + ` := (.*)$`).FindStringSubmatch(makefile(t))
 	require.NotNil(t, line, name)
 	return line[1]
 }
@@ -56,7 +54,7 @@ func TestBuildersAreNotCached(t *testing.T) {
 	uncached := regexp.MustCompile(`^(test/(` + makeVariable(t, "WHOLE") + `)|` + makeVariable(t, "BUILDERS") + `)$`)
 	found := 0
 	for _, folder := range []string{"cmd", "examples", "hack", "internal", "manifests", "pkg", "test"} {
-		require.NoError(t, filepath.WalkDir(filepath.Join(root, folder), func(path string, _ fs.DirEntry, err error) error {
+		require.NoError(t, filepath.WalkDir(filepath.Join("..", folder), func(path string, _ fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(path, "_test.go") {
 				return err
 			}
@@ -65,7 +63,7 @@ func TestBuildersAreNotCached(t *testing.T) {
 				return err
 			}
 			found++
-			folder, err := filepath.Rel(root, filepath.Dir(path))
+			folder, err := filepath.Rel("..", filepath.Dir(path))
 			assert.Regexp(t, uncached, filepath.ToSlash(folder), "add the package to BUILDERS in the Makefile, because %s builds a program, or runs a script or an installed program", path)
 			return err
 		}))
@@ -75,7 +73,7 @@ func TestBuildersAreNotCached(t *testing.T) {
 
 // TestVerifyComparesBeforeItGenerates checks that nothing repairs an outdated file before `make verify` looks for it.
 func TestVerifyComparesBeforeItGenerates(t *testing.T) {
-	output, err := exec.CommandContext(t.Context(), "make", "--no-print-directory", "-C", root, "--dry-run", "verify").CombinedOutput()
+	output, err := runMake(t, t.TempDir(), "--dry-run", "verify").CombinedOutput()
 	require.NoError(t, err, "%s", output)
 	assert.Equal(t, "hack/verify-generated.sh", regexp.MustCompile(`\S*generate\S*`).FindString(string(output)))
 }
@@ -83,7 +81,7 @@ func TestVerifyComparesBeforeItGenerates(t *testing.T) {
 // TestTargetsThatReadResultsNeedCommands looks for recipes that read results, which would fail after a long run without these commands.
 func TestTargetsThatReadResultsNeedCommands(t *testing.T) {
 	found := 0
-	for _, rule := range regexp.MustCompile(`(?m)^([a-z0-9-]+):(.*)\n((\t.*\n)+)`).FindAllStringSubmatch(readText(t, "Makefile"), -1) {
+	for _, rule := range regexp.MustCompile(`(?m)^([a-z0-9-]+):(.*)\n((\t.*\n)+)`).FindAllStringSubmatch(makefile(t), -1) {
 		if !strings.Contains(rule[3], "$(call gotest,") && !strings.Contains(rule[3], "hack/results") {
 			continue
 		}
