@@ -21,7 +21,7 @@ const (
 
 // Tool returns the path of another program of test/kube, in the folder of the control plane's binaries.
 func Tool(name string) (string, error) {
-	dir, err := binFolder("")
+	dir, err := binFolder()
 	if err != nil {
 		return "", err
 	}
@@ -32,11 +32,9 @@ func Tool(name string) (string, error) {
 	return file, nil
 }
 
-// binFolder returns dir if it is set, else the folder in BinEnv, else bin/kube in the module's root.
-func binFolder(dir string) (string, error) {
-	if dir == "" {
-		dir = os.Getenv(BinEnv)
-	}
+// binFolder returns the folder in BinEnv, else bin/kube in the module's root.
+func binFolder() (string, error) {
+	dir := os.Getenv(BinEnv)
 	if dir == "" {
 		root, err := ModuleRoot()
 		if err != nil {
@@ -48,8 +46,8 @@ func binFolder(dir string) (string, error) {
 }
 
 // findBinaries returns the folder with both binaries, see binFolder.
-func findBinaries(dir string) (string, error) {
-	dir, err := binFolder(dir)
+func findBinaries() (string, error) {
+	dir, err := binFolder()
 	if err != nil {
 		return "", err
 	}

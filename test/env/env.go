@@ -23,8 +23,6 @@ import (
 
 // Options are the options of a control plane. The zero value works.
 type Options struct {
-	// BinDir has etcd and kube-apiserver. Default: $CVO_KUBE_BIN, else bin/kube in the module's root.
-	BinDir string
 	// Dir receives etcd's data, certificates, logs, the kubeconfig and the audit log, and stays after Stop. A second Start with the same
 	// Dir finds the objects of the first. Default: a temporary folder that Stop removes.
 	Dir string
@@ -34,8 +32,6 @@ type Options struct {
 	APIServerArgs map[string]string
 	// StartTimeout applies to each of the two processes. Default: one minute.
 	StartTimeout time.Duration
-	// Stderr, if set, gets a copy of the logs of both processes. The logs are always in <dir>/<process>.log.
-	Stderr io.Writer
 }
 
 // Env is a running control plane. Several may run in one process, each with its own ports, data and certificates.
@@ -61,7 +57,7 @@ type Env struct {
 // If a process does not start, the error contains the end of its log. The processes end with Stop, and also when the calling process is
 // killed.
 func Start(o Options) (*Env, error) {
-	bin, err := findBinaries(o.BinDir)
+	bin, err := findBinaries()
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +160,7 @@ func (e *Env) configure(o Options) error {
 		if *p.path, err = e.guard.wrap(p.name, filepath.Join(e.bin, p.name)); err != nil {
 			return err
 		}
-		log, err := e.log(p.name, o.Stderr)
+		log, err := e.log(p.name)
 		if err != nil {
 			return err
 		}
@@ -187,16 +183,13 @@ func (e *Env) configure(o Options) error {
 	return nil
 }
 
-// log opens the log file of a process.
-func (e *Env) log(name string, copyTo io.Writer) (io.Writer, error) {
+// log opens the log file of a process, <dir>/<process>.log.
+func (e *Env) log(name string) (*os.File, error) {
 	file, err := os.Create(filepath.Join(e.Dir, name+".log"))
 	if err != nil {
 		return nil, err
 	}
 	e.logs = append(e.logs, file)
-	if copyTo != nil {
-		return io.MultiWriter(file, copyTo), nil
-	}
 	return file, nil
 }
 
