@@ -198,8 +198,8 @@ test: packages commands crds kube-tools ## Run the tests that decide whether a c
 
 # Each ring runs even if another failed. At the end, the times and the failed tests are listed.
 .PHONY: test-all
-test-all: commands ## Run all rings: test, race, outer, interop and e2e, sequentially, even if one fails
-	@trap 'exit 130' INT; ($(lock); rm -rf $(RESULTS)); times= failed=0; for ring in test race outer interop e2e; do \
+test-all: commands ## Run all rings: test, race, outer, interop, e2e and macos, sequentially, even if one fails
+	@trap 'exit 130' INT; ($(lock); rm -rf $(RESULTS)); times= failed=0; for ring in test race outer interop e2e macos; do \
 	    start=$$SECONDS result=passed; \
 	    $(MAKE_COMMAND) $$ring || { result=failed failed=1; }; \
 	    times+="  $$ring $$result after $$((SECONDS - start)) s"$$'\n'; \
@@ -256,6 +256,11 @@ compat: commands crds kube-compat ## Run the tests of applying, property and int
 e2e: commands crds ## Run the tests on a real cluster, made by kind in Docker (KIND_NODE_IMAGE, CVO_E2E_KEEP=1: docs/dev/e2e.md)
 	@$(lock); prepared=$$(test/e2e/prepare.sh) && set -- $$prepared && echo "node image: $$1, parallel clusters: $$2" && \
 	  CVO_E2E=1 KIND_NODE_IMAGE=$$1 $(call gotest,e2e,standard-verbose) -timeout 60m -count 1 -parallel $$2 ./test/e2e $(TESTFLAGS) $(call ran,e2e)
+
+# People make releases on macOS. Nothing runs the tests there.
+.PHONY: macos
+macos: crds ## Vet the command line for macOS, which compiles it with its dependencies
+	GOOS=darwin go vet ./cmd/cvo ./pkg/cli
 
 .PHONY: property
 property: commands crds kube-tools ## Try applying with SEEDS random histories against a real kube-apiserver, some under faults

@@ -458,10 +458,11 @@ func TestTargetsRunTheirParts(t *testing.T) {
 		"verify":   {"hack/verify-generated.sh", "golangci-lint fmt --diff  ||", "golangci-lint run ./...", "go mod tidy -diff", "hack/verify-words.sh"},
 		"check":    {"golangci-lint fmt --diff", "go vet ./...", "-- -short -vet=off"},
 		"test":     {"results/packages.json", "results/uncached.json", "results/paths.json", "results slowest"},
-		"test-all": {"for ring in test race outer interop e2e;", "|| { result=failed failed=1; }", "the rings:"},
+		"test-all": {"for ring in test race outer interop e2e macos;", "|| { result=failed failed=1; }", "the rings:"},
 		"race":     {" -race ", "./pkg/engine/rollout "},
 		"outer":    {" ./test/integration ./test/image ./test/..."},
 		"interop":  {" ./test/interop"},
+		"macos":    {"GOOS=darwin go vet ./cmd/cvo "},
 		"e2e":      {"CVO_E2E=1 ", " ./test/e2e"},
 		"flakes":   {"PKG='' hack/flakes.sh '3'"},
 	} {
