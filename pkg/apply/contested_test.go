@@ -163,7 +163,7 @@ func applyTheirs(t *testing.T, theirs *manifest.Manifest) {
 	require.NoError(t, otherClient(t).Patch(t.Context(), theirs.Object.DeepCopy(), client.RawPatch(types.ApplyPatchType, data), client.FieldOwner("argocd"), client.ForceOwnership))
 }
 
-// exclusive lists the contests whose values the server rejects in one object. So nobody can apply theirs while ours are there.
+// exclusive lists the contests whose values the server rejects in one object. So no other writer can apply theirs while ours are there.
 var exclusive = []string{
 	"volume emptyDir", "volume configMap", "second volume", "env value", "env valueFrom", "env source", "probe", "lifecycle", "privileges",
 	"ValidatingWebhook by URL", "MutatingWebhook by service", "PodDisruptionBudget", "port name", "node port of another", "container port name",
