@@ -111,8 +111,8 @@ func (o *options) run(ctx context.Context, stdout io.Writer) error {
 
 func (o *options) make(ctx context.Context) (output, error) {
 	switch {
-	case o.from != "" && o.node:
-		return output{}, errors.New("-from-oci has the operator's image: omit -node")
+	case o.from != "" && (o.node || len(o.binaries) > 0 || o.version != "" || o.revision != ""):
+		return output{}, errors.New("-from-oci has the operator's image: omit -binary, -node, -version and -revision")
 	case o.from != "":
 		return readOutput(o.from)
 	}

@@ -130,6 +130,8 @@ func TestRunRejectsWrongArguments(t *testing.T) {
 	}{
 		"rejects missing arguments":      {text: "-binary is missing"},
 		"rejects a layout of two images": {args: []string{"-from-oci", two}, text: "contains 2 images instead of one"},
+		"rejects two sources":            {args: []string{"-from-oci", two, "-binary", "arm64=" + cvo}, text: "omit -binary"},
+		"rejects labels of a layout":     {args: []string{"-from-oci", two, "-version", "v1"}, text: "omit -binary, -node, -version and -revision"},
 		"rejects an invalid layout":      {args: []string{"-from-oci", t.TempDir()}, text: "opening the OCI layout"},
 		"rejects an invalid time":        {args: []string{"-binary", "arm64=" + cvo}, epoch: "yesterday", text: "SOURCE_DATE_EPOCH"},
 		"rejects a missing program":      {args: []string{"-binary", "arm64=" + cvo + "x"}, text: "no such file"},
