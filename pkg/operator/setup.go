@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -12,12 +11,9 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion"
@@ -30,6 +26,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/engine/report"
 	"github.com/cluster-version/cvo/pkg/kube/events"
 	"github.com/cluster-version/cvo/pkg/kube/replica"
+	"github.com/cluster-version/cvo/pkg/kube/watch"
 	"github.com/cluster-version/cvo/pkg/oci/retrieve"
 	"github.com/cluster-version/cvo/pkg/operator/clustermetrics"
 	"github.com/cluster-version/cvo/pkg/operator/endpoint"
@@ -206,17 +203,6 @@ func (s *setup) stages(retriever *retrieve.Retriever) accept.Stages {
 	return stages
 }
 
-// retryMost is the longest time until a failed reconcile is retried. It is short, because the cause may end without an event.
-// controller-runtime's default is about a quarter of an hour.
-const retryMost = 30 * time.Second
-
-func controllerOptions() controller.Options {
-	return controller.Options{
-		MaxConcurrentReconciles: 1,
-		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](5*time.Millisecond, retryMost),
-	}
-}
-
 func (s *setup) addController(ctx context.Context) error {
 	// The watch starts with the other caches, before the election, so a new leader reconciles at once. The controller does not start a watch
 	// of its own with For, because it then checks only every 100 ms whether it has received the existing object.
@@ -231,7 +217,7 @@ func (s *setup) addController(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("watching the ClusterVersion: %w", err)
 	}
-	controller := builder.ControllerManagedBy(s.Manager).Named("clusterversion").WithOptions(controllerOptions())
+	controller := builder.ControllerManagedBy(s.Manager).Named("clusterversion").WithOptions(watch.Retries())
 	for _, source := range s.sources.All() {
 		controller.WatchesRawSource(source)
 	}

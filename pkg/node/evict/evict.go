@@ -17,7 +17,6 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -96,13 +95,15 @@ func (r *drains) add(mgr manager.Manager, caughtUp *watch.CatchUp) error {
 	if r.isControlPlane {
 		name, workers = "node-drains-control-plane", 1 // two nodes must not be cordoned at the same time
 	}
+	options := watch.Retries()
+	options.MaxConcurrentReconciles = workers
 	return builder.ControllerManagedBy(mgr).Named(name).
 		For(&corev1.Node{}, builder.WithPredicates(cluster.OnChanges(mattersToDrain), predicate.NewPredicateFuncs(r.serves))).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.ofWaiting), builder.WithPredicates(cluster.OnChanges(freesSlot))).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.ofPod)).
 		Watches(&api.NodeRolloutPolicy{}, handler.EnqueueRequestsFromMapFunc(r.policyChanged), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.budgetChanged), builder.WithPredicates(cluster.OnChanges(plan.Frees))).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		WithOptions(options).
 		Complete(caughtUp.Delay(r))
 }
 

@@ -44,6 +44,7 @@ func Add(mgr manager.Manager, caughtUp *watch.CatchUp, clk clock.PassiveClock, r
 		Watches(&mcfgv1.MachineConfigPool{}, all, builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Watches(&mcfgv1.MachineConfig{}, all).
 		Watches(&mcfgv1.ControllerConfig{}, all).
+		WithOptions(watch.Retries()).
 		Complete(caughtUp.Delay(&generator{client: mgr.GetClient(), clock: clk, release: release, options: o}))
 }
 

@@ -26,6 +26,7 @@ import (
 
 	"github.com/cluster-version/cvo/internal/pointers"
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/kube/watch"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
@@ -76,6 +77,7 @@ func Add(mgr manager.Manager, clk clock.PassiveClock, recorder record.EventRecor
 				!equality.Semantic.DeepEqual(before.Labels, after.Labels)
 		}))).
 		Watches(&corev1.Node{}, handler.Funcs{UpdateFunc: r.reportDrift}).
+		WithOptions(watch.Retries()).
 		Complete(r)
 }
 

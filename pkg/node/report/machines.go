@@ -21,6 +21,7 @@ import (
 
 	"github.com/cluster-version/cvo/internal/pointers"
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/kube/watch"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
@@ -47,6 +48,7 @@ func (r *machines) add(mgr manager.Manager) error {
 		Watches(&mcfgv1.MachineConfigPool{}, ofAll, builder.WithPredicates(cluster.OnChanges(func(before, after *mcfgv1.MachineConfigPool) bool {
 			return !equality.Semantic.DeepEqual(before.Spec.NodeSelector, after.Spec.NodeSelector)
 		}))).
+		WithOptions(watch.Retries()).
 		Complete(r)
 }
 

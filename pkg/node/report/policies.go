@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/cluster-version/cvo/pkg/kube/watch"
 	"github.com/cluster-version/cvo/pkg/node/disruption"
 )
 
@@ -34,7 +35,7 @@ type policies struct {
 }
 
 func (r *policies) add(mgr manager.Manager) error {
-	return builder.ControllerManagedBy(mgr).Named("node-policies").For(&operatorv1.MachineConfiguration{}).Complete(r)
+	return builder.ControllerManagedBy(mgr).Named("node-policies").For(&operatorv1.MachineConfiguration{}).WithOptions(watch.Retries()).Complete(r)
 }
 
 // Reconcile implements reconcile.Reconciler.

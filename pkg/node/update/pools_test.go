@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/kube/watch"
 	"github.com/cluster-version/cvo/pkg/node/cluster"
 	"github.com/cluster-version/cvo/pkg/node/pool"
 )
@@ -229,7 +230,7 @@ func TestFailureDelaysNoOtherPool(t *testing.T) {
 		m.refusedRoles = map[string]error{api.ControlPlaneConfigReader: errors.New("denied by a webhook")}
 		r := m.controller()
 		r.clock, r.options.Settle = clock.RealClock{}, 30*time.Minute
-		options := controllerOptions()
+		options := watch.Retries()
 		options.Reconciler, options.SkipNameValidation = r, new(true)
 		c, err := controller.NewUnmanaged("node-pools", options)
 		require.NoError(t, err)
@@ -242,7 +243,7 @@ func TestFailureDelaysNoOtherPool(t *testing.T) {
 		time.Sleep(r.options.Settle - time.Second)
 		synctest.Wait()
 		assert.Empty(t, m.pools[1].Spec.Configuration.Name)
-		time.Sleep(retryMost + time.Second)
+		time.Sleep(watch.RetryMost + time.Second)
 		synctest.Wait()
 		assert.NotEmpty(t, m.pools[1].Spec.Configuration.Name)
 	})

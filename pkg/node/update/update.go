@@ -13,15 +13,12 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/kube/watch"
@@ -34,14 +31,6 @@ import (
 
 // DefaultSettle is the default of Options.Settle.
 const DefaultSettle = 5 * time.Second
-
-// retryMost is the longest time until a failed reconcile is retried. All pools wait for that, also one whose window starts meanwhile.
-// controller-runtime's default is about a quarter of an hour.
-const retryMost = 30 * time.Second
-
-func controllerOptions() controller.Options {
-	return controller.Options{RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](5*time.Millisecond, retryMost)}
-}
 
 // Options configure the controller.
 type Options struct {
@@ -95,7 +84,7 @@ func (r *pools) add(ctx context.Context, mgr manager.Manager, caughtUp *watch.Ca
 		WatchesRawSource(roles).
 		WatchesRawSource(r.queries.events()).
 		WatchesRawSource(jobs).
-		WithOptions(controllerOptions()).
+		WithOptions(watch.Retries()).
 		Complete(caughtUp.Delay(r))
 }
 
