@@ -92,9 +92,7 @@ func (k *Keyring) add(packets []*packet.OpaquePacket) {
 	e, err := readEntity(packets)
 	if err != nil {
 		k.skipped = append(k.skipped, fmt.Sprintf("key %016X: %v", primary.KeyId, err))
-		if _, ok := errors.AsType[*unreadableRevocationError](err); ok {
-			k.revoke(primary, err.Error())
-		}
+		k.revokeBySkipped(primary, packets)
 		return
 	}
 	k.entities = append(k.entities, e)
@@ -110,6 +108,28 @@ func (k *Keyring) add(packets []*packet.OpaquePacket) {
 	}
 	if why != "" {
 		k.revoke(e.PrimaryKey, why)
+	}
+}
+
+// revokeBySkipped applies the revocations in an unusable copy of a key, because another copy may be usable. Key servers remove user IDs from
+// keys, and the OpenPGP library rejects a key without them. An unreadable revocation revokes the primary key.
+func (k *Keyring) revokeBySkipped(primary *packet.PublicKey, packets []*packet.OpaquePacket) {
+	var subkey *packet.PublicKey
+	for _, p := range packets {
+		if p.Tag == tagPublicSubkey {
+			subkey, _ = readKeyPacket(p)
+			continue
+		}
+		r, err := readRevocation(p)
+		switch {
+		case err != nil:
+			k.revoke(primary, err.Error())
+		case r == nil:
+		case r.SigType == packet.SigTypeKeyRevocation && primary.VerifyRevocationSignature(r) == nil:
+			k.revoke(primary, reasonText(r))
+		case r.SigType == packet.SigTypeSubkeyRevocation && subkey != nil && primary.VerifySubkeyRevocationSignature(r, subkey) == nil:
+			k.revoke(subkey, reasonText(r))
+		}
 	}
 }
 
@@ -224,8 +244,8 @@ func readEntity(packets []*packet.OpaquePacket) (*openpgp.Entity, error) {
 			if _, err := readKeyPacket(p); errors.Is(err, errKeyTooLarge) {
 				return nil, err
 			}
-		case tagSignature:
-			if err := checkRevocation(p); err != nil {
+		default:
+			if _, err := readRevocation(p); err != nil {
 				return nil, err
 			}
 		}
@@ -259,22 +279,19 @@ func readKeyPacket(p *packet.OpaquePacket) (*packet.PublicKey, error) {
 	return key, nil
 }
 
-// unreadableRevocationError is an unreadable revocation. The OpenPGP library would skip it and treat the key as valid.
-type unreadableRevocationError struct{ err error }
-
-func (e *unreadableRevocationError) Error() string {
-	return fmt.Sprintf("it has a revocation that cannot be read: %v", e.err)
-}
-
-func checkRevocation(p *packet.OpaquePacket) error {
+// readRevocation returns the revocation of a key or subkey in a packet, nil if the packet is something else. It fails for an unreadable
+// revocation, because the OpenPGP library would skip it and treat the key as valid.
+func readRevocation(p *packet.OpaquePacket) (*packet.Signature, error) {
 	kind, ok := signatureType(p.Contents)
-	if !ok || kind != packet.SigTypeKeyRevocation && kind != packet.SigTypeSubkeyRevocation {
-		return nil
+	if p.Tag != tagSignature || !ok || kind != packet.SigTypeKeyRevocation && kind != packet.SigTypeSubkeyRevocation {
+		return nil, nil
 	}
-	if _, err := (&packet.OpaquePacket{Tag: p.Tag, Contents: p.Contents}).Parse(); err != nil {
-		return &unreadableRevocationError{err}
+	parsed, err := (&packet.OpaquePacket{Tag: p.Tag, Contents: p.Contents}).Parse()
+	if err != nil {
+		return nil, fmt.Errorf("it has a revocation that cannot be read: %w", err)
 	}
-	return nil
+	revocation, _ := parsed.(*packet.Signature) // the only type with this tag
+	return revocation, nil
 }
 
 // signatureType reads the type of a signature packet of any version.

@@ -6,7 +6,9 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"math/big"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -54,6 +56,10 @@ func TestUncommonRevocationsAreHonored(t *testing.T) {
 	revocation := func(hashed []byte, h crypto.Hash) []byte {
 		return packetOf(2, signV4(t, key, 0x20, h, append(createdSubpacket(today), hashed...), issuerSubpacket(id), keyData(t, e)))
 	}
+	byAnother := packetOf(2, signV4(t, key, 0x20, crypto.SHA256, createdSubpacket(today), issuerSubpacket(1), []byte("other")))
+	var bare bytes.Buffer
+	require.NoError(t, e.PrimaryKey.Serialize(&bare))
+	withoutUserIDs := func(revocation []byte) []byte { return slices.Concat(binaryKey(t, e), bare.Bytes(), revocation) }
 	body := claim(digest)
 	message := messageOf(signV4(t, key, 0, crypto.SHA256, createdSubpacket(today), issuerSubpacket(id), []byte(body)), body)
 	for _, test := range []struct {
@@ -67,10 +73,13 @@ func TestUncommonRevocationsAreHonored(t *testing.T) {
 		{"a revocation with an unknown critical subpacket", insert(t, e, revocation(subpacket(101, true, []byte("x")), crypto.SHA256)), "it has a revocation that cannot be read"},
 		{"a revocation of version 3", insert(t, e, packetOf(2, signV3(t, key, id, 0x20, crypto.SHA256, today, keyData(t, e)))), "it has a revocation that cannot be read"},
 		{"a revocation of a subkey, of version 3", insert(t, e, packetOf(2, signV3(t, key, id, 0x28, crypto.SHA256, today, keyData(t, e)))), "it has a revocation that cannot be read"},
-		{"a revocation by another key", insert(t, e, packetOf(2, signV4(t, key, 0x20, crypto.SHA256, createdSubpacket(today), issuerSubpacket(1), []byte("other")))), "not among the usable keys"},
+		{"a revocation by another key", insert(t, e, byAnother), "not among the usable keys"},
 		{"a revocation in another copy of the key", append(binaryKey(t, e), insert(t, e, revocation(nil, crypto.SHA256))...), "is revoked (no reason given)"},
 		{"a revocation in an earlier copy of the key", append(insert(t, e, revocation(nil, crypto.SHA256)), binaryKey(t, e)...), "is revoked (no reason given)"},
 		{"a revocation in an unreadable copy", append(binaryKey(t, e), insert(t, e, revocation(nil, crypto.MD5))...), "is revoked (it has a revocation that cannot be read"},
+		{"a revocation in a copy without user IDs", withoutUserIDs(revocation(nil, crypto.SHA256)), "is revoked (no reason given)"},
+		{"an unreadable revocation in a copy without user IDs", withoutUserIDs(revocation(nil, crypto.MD5)), "is revoked (it has a revocation that cannot be read"},
+		{"a revocation next to one by another key", append(binaryKey(t, e), insert(t, e, append(byAnother, revocation(nil, crypto.SHA256)...))...), "is revoked (no reason given)"},
 	} {
 		t.Run("it honors "+test.name, func(t *testing.T) {
 			k, err := openpgp.NewKeyring("k", append(test.ring, binaryKey(t, good)...))
@@ -96,6 +105,26 @@ func TestSubkeyOfARevokedKeyIsRejected(t *testing.T) {
 	require.NoError(t, err)
 	_, err = check(t, k, message)
 	require.ErrorContains(t, err, fmt.Sprintf("key %016X is revoked (compromised)", e.PrimaryKey.KeyId))
+}
+
+// TestRevokedSubkeyInACopyWithoutUserIDsIsRejected has a copy as key servers serve it, and one from before the revocation.
+//
+//threat:revoked-key
+func TestRevokedSubkeyInACopyWithoutUserIDsIsRejected(t *testing.T) {
+	config := &packet.Config{Algorithm: packet.PubKeyAlgoEdDSA, Time: func() time.Time { return today }}
+	e := newEntity(t, "alice")
+	require.NoError(t, e.AddSigningSubkey(config))
+	whole, message := binaryKey(t, e), sign(t, e, claim(digest))
+	sub := &e.Subkeys[len(e.Subkeys)-1]
+	require.NoError(t, e.RevokeSubkey(sub, packet.KeyCompromised, "", config))
+	ring := bytes.NewBuffer(whole)
+	for _, p := range []interface{ Serialize(io.Writer) error }{e.PrimaryKey, sub.PublicKey, sub.Sig, sub.Revocations[0]} {
+		require.NoError(t, p.Serialize(ring))
+	}
+	k, err := openpgp.NewKeyring("k", ring.Bytes())
+	require.NoError(t, err)
+	_, err = check(t, k, message)
+	require.ErrorContains(t, err, fmt.Sprintf("key %016X is revoked (compromised)", sub.PublicKey.KeyId))
 }
 
 //threat:revoked-key
