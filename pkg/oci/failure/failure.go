@@ -34,8 +34,8 @@ var (
 	ErrLimit = errors.New("limit exceeded")
 	// ErrWithoutTLS means that the connection to a registry would not be encrypted.
 	ErrWithoutTLS = errors.New("would be contacted without TLS")
-	// ErrPlainCredentials means that a request would send credentials without encryption.
-	ErrPlainCredentials = errors.New("would get credentials over plain HTTP")
+	// ErrPlainCredentials means that a request would send credentials without encryption, or to a server that a registry without TLS names.
+	ErrPlainCredentials = errors.New("would get the credentials of a registry without TLS")
 	// ErrStalled means that a registry sent no data for as long as registry.Options.Stall.
 	ErrStalled = errors.New("no progress")
 )
@@ -185,6 +185,8 @@ func unauthorized(host string, req *http.Request) string {
 	switch {
 	case req == nil:
 		return remedy
+	case redirect.IsDistrusted(req.URL):
+		return fmt.Sprintf("credentials are not sent without TLS: serve %s over HTTPS", host)
 	case req.Header.Get("Authorization") == "" && req.Method != http.MethodPost: // identity tokens are posted
 		return fmt.Sprintf("no credentials for %s were found: add some to the pull secret", host)
 	}

@@ -188,6 +188,80 @@ func TestPlainHTTPCarriesNoCredentials(t *testing.T) {
 	})
 }
 
+// TestPlainHTTPNamesNoReceiverOfCredentials has a network that answers in place of a registry without TLS, and names a server of its own.
+//
+//threat:plain-http-credentials
+func TestPlainHTTPNamesNoReceiverOfCredentials(t *testing.T) {
+	const plain, evil, realm = "plain.example", "evil.example", "https://evil.example/token"
+	challenge := func(text string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("WWW-Authenticate", text)
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+	}
+	redirectTo := func(url string) http.HandlerFunc {
+		return func(w http.ResponseWriter, req *http.Request) {
+			http.Redirect(w, req, url, http.StatusTemporaryRedirect)
+		}
+	}
+	const password, refreshToken = `"username": "me", "password": "secret"`, `"identitytoken": "secret"`
+	for _, tt := range []struct {
+		name, auth  string
+		plain, evil http.HandlerFunc
+		want        string
+	}{
+		{"a token server gets no password", password, challenge(`Bearer realm="` + realm + `",service="s"`), challenge(""), "credentials are not sent without TLS: serve plain.example over HTTPS"},
+		{"a token server gets no refresh token", refreshToken, challenge(`Bearer realm="` + realm + `"`), challenge(""), "evil.example would get the credentials of a registry without TLS"},
+		{"an escaped realm", password, challenge(`Bearer realm="https:\/\/evil.example/token"`), challenge(""), "realm"},
+		{"two realms", password, challenge(`Bearer realm="https://evil.example/a",realm="` + realm + `"`), challenge(""), "credentials are not sent"},
+		{"a redirect of the token server", password, challenge(`Bearer realm="` + realm + `"`), func(w http.ResponseWriter, req *http.Request) {
+			if req.URL.Path == "/token" {
+				redirectTo("/other").ServeHTTP(w, req)
+			}
+		}, ""},
+		{"a redirect of the registry", password, redirectTo("https://" + evil + "/v2/"), challenge(`Bearer realm="` + realm + `"`), "credentials are not sent"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n := newNetwork(t)
+			n.servePlain(plain, tt.plain)
+			n.serve(evil, tt.evil)
+			access := n.access(registry.Options{Insecure: []string{plain}, Keychain: pullSecret(t, `{"auths": {"`+plain+`": {`+tt.auth+`}}}`)})
+			ref, err := access.Reference(plain + "/a:b")
+			require.NoError(t, err)
+			_, err = pull(t, access, ref)
+			require.Error(t, err)
+			require.ErrorContains(t, failure.Explain("pulling", ref, err), tt.want)
+			for _, r := range n.requests("", "") {
+				assert.Empty(t, r.authorization, r.path)
+				assert.NotEqual(t, http.MethodPost, r.method, "a form was sent to %s", r.path)
+			}
+		})
+	}
+	for _, tt := range []struct {
+		name    string
+		options registry.Options
+		user    string
+	}{
+		{"a token server may serve everyone", registry.Options{}, ""},
+		{"a caller may allow credentials", registry.Options{PlainCredentials: true}, "me"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n := newNetwork(t)
+			tokens := &tokenServer{service: plain, realm: "https://tokens.example/token", user: tt.user}
+			if tt.user != "" {
+				tokens.password = "secret"
+			}
+			n.serve("tokens.example", tokens)
+			n.servePlain(plain, tokens.guard(images()))
+			tt.options.Insecure, tt.options.Keychain = []string{plain}, pullSecret(t, `{"auths": {"`+plain+`": {`+password+`}}}`)
+			access := n.access(tt.options)
+			got, err := pull(t, access, push(t, access, plain+"/a:b"))
+			require.NoError(t, err)
+			assert.Equal(t, content, got)
+		})
+	}
+}
+
 // TestCredentialsGoOnlyToTheirRegistry covers every server in a pull: a registry with a separate token server, storage that the registry
 // redirects to, and a mirror.
 //

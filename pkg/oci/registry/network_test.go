@@ -201,11 +201,11 @@ func (n *network) record(host string, handler http.Handler) http.Handler {
 	})
 }
 
-// requests returns the requests to a host whose path contains part.
+// requests returns the requests to a host, or to every host if it is empty, whose path contains part.
 func (n *network) requests(host, part string) []seen {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(n.seen), func(s seen) bool { return s.host != host || !strings.Contains(s.path, part) })
+	return slices.DeleteFunc(slices.Clone(n.seen), func(s seen) bool { return host != "" && s.host != host || !strings.Contains(s.path, part) })
 }
 
 // images returns an empty registry.

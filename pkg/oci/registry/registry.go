@@ -48,8 +48,8 @@ type Options struct {
 	// Insecure lists registries (host, host:port or AnyRegistry) that may use plain HTTP, or HTTPS with unchecked certificates. It does
 	// not apply to hosts that they redirect to.
 	Insecure []string
-	// PlainCredentials allows credentials over plain HTTP to the registries in Insecure. Otherwise, such a registry gets no credentials.
-	// Registries at loopback addresses get them anyway.
+	// PlainCredentials allows credentials over plain HTTP to the registries in Insecure, and to token servers that they name. Otherwise, such a
+	// registry and its token server get no credentials. Registries at loopback addresses get them anyway.
 	PlainCredentials bool
 	// Dial connects to hosts and proxies; default redirect.Dial.
 	Dial redirect.DialFunc

@@ -120,3 +120,42 @@ func realms(resp *http.Response) []*url.URL {
 	}
 	return out
 }
+
+// distrusted is the fragment of URLs that get no credentials. No client sends a fragment to a server.
+const distrusted = "no-credentials-without-TLS"
+
+var parameterPattern = regexp.MustCompile(`(?i)\b(realm|service|scope)\s*=\s*(?:"([^"\\]*)"|([^\s",\\]+))`)
+
+// DistrustRealms marks the token servers in the challenges of a response that the network may have replaced. It rewrites each challenge from
+// the parameters that it recognizes, so that the library's parser cannot find an unmarked token server.
+func DistrustRealms(header http.Header) {
+	challenges := header.Values("WWW-Authenticate")
+	for i, challenge := range challenges {
+		if len(challenge) < len("Bearer") || !strings.EqualFold(challenge[:len("Bearer")], "Bearer") {
+			continue // names no token server
+		}
+		var parameters []string
+		for _, found := range parameterPattern.FindAllStringSubmatch(challenge, -1) {
+			name, value := strings.ToLower(found[1]), cmp.Or(found[2], found[3])
+			if name == "realm" {
+				u, err := url.Parse(value)
+				if err != nil {
+					continue
+				}
+				value = Distrust(u).String()
+			}
+			parameters = append(parameters, name+`="`+value+`"`)
+		}
+		challenges[i] = "Bearer " + strings.Join(parameters, ",")
+	}
+}
+
+// Distrust returns a URL with a mark that it gets no credentials.
+func Distrust(u *url.URL) *url.URL {
+	marked := *u
+	marked.Fragment, marked.RawFragment = distrusted, ""
+	return &marked
+}
+
+// IsDistrusted reports whether a URL has the mark of Distrust.
+func IsDistrusted(u *url.URL) bool { return u.Fragment == distrusted }

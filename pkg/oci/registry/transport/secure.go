@@ -8,6 +8,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/oci/failure"
 	"github.com/cluster-version/cvo/pkg/oci/registry/location"
+	"github.com/cluster-version/cvo/pkg/oci/registry/redirect"
 )
 
 // Secure restricts connections without TLS, or with unchecked certificates, to the configured hosts. It checks every hop: redirects, token
@@ -17,28 +18,51 @@ type Secure struct {
 	Insecure func(registry string) bool
 	// Checked carries the requests to all other hosts. Unchecked carries the requests to insecure registries.
 	Checked, Unchecked http.RoundTripper
-	// Plain allows credentials over plain HTTP to insecure registries.
+	// Plain allows credentials over plain HTTP to insecure registries, and to the servers that they name over plain HTTP.
 	Plain bool
 }
 
 // RoundTrip implements http.RoundTripper.
 func (t *Secure) RoundTrip(req *http.Request) (*http.Response, error) {
-	plain := req.URL.Scheme != "https" && !location.IsLoopback(req.URL.Host)
+	exposed := !t.Plain && isExposed(req)
+	if exposed {
+		var err error
+		if req, err = withoutCredentials(req); err != nil {
+			return nil, err
+		}
+	}
+	resp, err := t.send(req)
+	if exposed && err == nil {
+		redirect.DistrustRealms(resp.Header)
+	}
+	return resp, err
+}
+
+func (t *Secure) send(req *http.Request) (*http.Response, error) {
 	switch {
 	case t.Insecure(req.URL.Host):
-		if plain && !t.Plain {
-			var err error
-			if req, err = withoutCredentials(req); err != nil {
-				return nil, err
-			}
-		}
 		return t.Unchecked.RoundTrip(req)
-	case plain:
+	case isPlain(req):
 		closeBody(req)
 		return nil, fmt.Errorf("%s %w", req.URL.Host, failure.ErrWithoutTLS)
 	default:
 		return t.Checked.RoundTrip(req)
 	}
+}
+
+func isPlain(req *http.Request) bool {
+	return req.URL.Scheme != "https" && !location.IsLoopback(req.URL.Host)
+}
+
+// isExposed reports whether the network can read a request, or could choose its server: by a redirect, or as a token server.
+func isExposed(req *http.Request) bool {
+	for !isPlain(req) && !redirect.IsDistrusted(req.URL) {
+		if req.Response == nil || req.Response.Request == nil {
+			return false
+		}
+		req = req.Response.Request
+	}
+	return true
 }
 
 // withoutCredentials returns a request without the password that it carries. It fails for a request to a token server with a password or a
@@ -53,6 +77,7 @@ func withoutCredentials(req *http.Request) (*http.Request, error) {
 	}
 	plain := req.Clone(req.Context())
 	plain.Header.Del("Authorization")
+	plain.URL = redirect.Distrust(req.URL) // for the explanation of a refusal
 	return plain, nil
 }
 
