@@ -34,7 +34,12 @@ const (
 	// RecheckWithin is the longest time between two results of these checks: the pause, the search for signatures, and the lookup of an
 	// image without any.
 	RecheckWithin = MaxPause + verify.DefaultSearchTimeout + verify.DefaultStoreTimeout
+	// retrieveTimeout bounds one attempt to retrieve a release, so that a slow mirror cannot hide the failure. It exceeds the deadline of a
+	// retrieval Job, which knows more about its failure. The next attempt uses the layers that are complete in the cache.
+	retrieveTimeout = 30 * time.Minute
 )
+
+var errRetrieveTimeout = fmt.Errorf("not retrieved within %s: %w", retrieveTimeout, context.DeadlineExceeded)
 
 // Outside retrieves release images and verifies their signatures with the cluster's current configuration.
 type Outside interface {
@@ -270,6 +275,8 @@ func retrieve(ctx context.Context, in Input, a *Acceptance) error {
 		a.files = in.Local
 		return nil
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, retrieveTimeout, errRetrieveTimeout)
+	defer cancel()
 	if in.Unrecorded != nil && request.IsTag(a.Target.Named()) {
 		return &stepError{"Unable to download and prepare the update", in.Unrecorded}
 	}

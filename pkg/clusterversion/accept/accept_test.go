@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io/fs"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
@@ -435,4 +437,27 @@ func TestEmptyReleaseIsAcceptedWithAWarning(t *testing.T) {
 	a, emitted = try(t, in, request.Target{Image: imageOf("1.1.0")})
 	assert.NotContains(t, a.Message, "warning")
 	assert.NotContains(t, reasonsOf(emitted), api.EventNothingIncluded)
+}
+
+// endlessShelf is a shelf whose images never arrive.
+type endlessShelf struct{ *shelf }
+
+func (endlessShelf) Manifests(ctx context.Context, _ release.Image) (fs.FS, error) {
+	<-ctx.Done()
+	return nil, context.Cause(ctx)
+}
+
+func TestRetrievalHasADeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShelf("1.0.0")
+		stages := s.stages()
+		stages.Outside = func(context.Context, *configv1.ClusterVersion) (accept.Outside, error) { return endlessShelf{s}, nil }
+		start := time.Now()
+		a := accept.Run(t.Context(), accept.Input{Stages: stages, ClusterVersion: &configv1.ClusterVersion{}},
+			request.Target{Image: imageOf("1.0.0"), Requested: true}, func(accept.Acceptance) {})
+		require.ErrorIs(t, a.Err, context.DeadlineExceeded)
+		assert.Contains(t, a.Message, "Unable to download and prepare the update: not retrieved within 30m0s")
+		assert.Equal(t, 30*time.Minute, time.Since(start))
+		assert.True(t, accept.IsTransient(a), "the next attempt uses the cache")
+	})
 }

@@ -37,3 +37,13 @@ func TestAttemptsAreExplainedOnce(t *testing.T) {
 	assert.True(t, found)
 	assert.Equal(t, before, cause.reads)
 }
+
+func TestLocationsWithoutTimeAreNamed(t *testing.T) {
+	mirror, err := name.ParseReference("mirror.example.com/copy:1")
+	require.NoError(t, err)
+	source, err := name.ParseReference("a.example.com/r:1")
+	require.NoError(t, err)
+	err = failure.ExplainAttempts("reading", source, []failure.Attempt{{Ref: mirror, Err: failure.ErrNotFound}, {Ref: source}})
+	require.EqualError(t, err, "reading a.example.com/r:1: mirror.example.com/copy: not found; no time was left for a.example.com/r")
+	require.NotErrorIs(t, err, failure.ErrNotFound, "the source may have it")
+}

@@ -36,7 +36,7 @@ var (
 	ErrWithoutTLS = errors.New("would be contacted without TLS")
 	// ErrPlainCredentials means that a request would send credentials without encryption, or to a server that a registry without TLS names.
 	ErrPlainCredentials = errors.New("would get the credentials of a registry without TLS")
-	// ErrStalled means that a registry sent no data for as long as registry.Options.Stall.
+	// ErrStalled means that a registry sent no data, or too little, for as long as registry.Options.Stall.
 	ErrStalled = errors.New("no progress")
 )
 
@@ -209,6 +209,7 @@ func IsNotFound(err error) bool {
 // Attempt is the result of a request to one of several locations of the same content, such as a mirror.
 type Attempt struct {
 	Ref name.Reference
+	// Err is nil if no time was left for the location.
 	Err error
 }
 
@@ -222,11 +223,15 @@ func ExplainAttempts(doing string, ref name.Reference, attempts []Attempt) error
 	case len(attempts) == 1 && attempts[0].Ref.Name() == ref.Name():
 		return Explain(doing, ref, attempts[0].Err)
 	}
-	explained := make([]Attempt, len(attempts))
-	for i, a := range attempts {
-		explained[i] = Attempt{Ref: a.Ref, Err: explain(a.Ref, a.Err)}
+	explained := &attemptsError{}
+	for _, a := range attempts {
+		if a.Err == nil {
+			explained.notAsked = append(explained.notAsked, a.Ref.Context().String())
+			continue
+		}
+		explained.attempts = append(explained.attempts, Attempt{Ref: a.Ref, Err: explain(a.Ref, a.Err)})
 	}
-	return fmt.Errorf("%s %s: %w", doing, ref, &attemptsError{attempts: explained})
+	return fmt.Errorf("%s %s: %w", doing, ref, explained)
 }
 
 // attemptsError combines the errors of several attempts. A joined error would match ErrNotFound as soon as a single mirror lacks the
@@ -234,6 +239,8 @@ func ExplainAttempts(doing string, ref name.Reference, attempts []Attempt) error
 type attemptsError struct {
 	// attempts have explained errors.
 	attempts []Attempt
+	// notAsked are the locations for which no time was left.
+	notAsked []string
 }
 
 // Error implements error.
@@ -242,7 +249,10 @@ func (e *attemptsError) Error() string {
 	for _, a := range e.attempts {
 		texts = append(texts, fmt.Sprintf("%s: %v", a.Ref.Context(), a.Err))
 	}
-	if len(texts) == 1 {
+	switch {
+	case len(e.notAsked) > 0:
+		return fmt.Sprintf("%s; no time was left for %s", strings.Join(texts, "; "), strings.Join(e.notAsked, ", "))
+	case len(texts) == 1:
 		return "the mirror sets allow only one source: " + texts[0]
 	}
 	return fmt.Sprintf("all %d sources failed: %s", len(texts), strings.Join(texts, "; "))
@@ -252,7 +262,7 @@ func (e *attemptsError) Error() string {
 func (e *attemptsError) Is(target error) bool {
 	is := func(a Attempt) bool { return errors.Is(a.Err, target) }
 	if target == ErrNotFound {
-		return !slices.ContainsFunc(e.attempts, func(a Attempt) bool { return !is(a) })
+		return len(e.notAsked) == 0 && !slices.ContainsFunc(e.attempts, func(a Attempt) bool { return !is(a) })
 	}
 	return slices.ContainsFunc(e.attempts, is)
 }

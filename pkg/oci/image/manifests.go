@@ -91,7 +91,8 @@ func (r *Reader) walk(ctx context.Context, img release.Image, ahead int, visit f
 // walkLayers reads layers from the top down and fetches up to ahead layers in advance.
 func (r *Reader) walkLayers(ctx context.Context, s *repository.Repository, layers []v1.Descriptor, ahead int, visit func(layer.File) error, enough func() bool) error {
 	w := layer.NewWalker(r.opts.Limits.Limits, visit)
-	group, ctx := errgroup.WithContext(ctx)
+	caller := ctx
+	group, ctx := errgroup.WithContext(caller)
 	fetched := make([]chan io.ReadCloser, len(layers))
 	for i := range fetched {
 		fetched[i] = make(chan io.ReadCloser, 1)
@@ -102,7 +103,7 @@ func (r *Reader) walkLayers(ctx context.Context, s *repository.Repository, layer
 			select {
 			case slots <- struct{}{}:
 			case <-ctx.Done():
-				return ctx.Err()
+				return nil // a fetch knows the cause
 			}
 			group.Go(func() error {
 				f, err := s.File(ctx, layers[i], r.report(layers, i))
@@ -133,12 +134,15 @@ func (r *Reader) walkLayers(ctx context.Context, s *repository.Repository, layer
 				}
 				<-slots
 			case <-ctx.Done():
-				return ctx.Err()
+				return nil
 			}
 		}
 		return nil
 	})
 	err := group.Wait()
+	if err == nil {
+		err = context.Cause(caller)
+	}
 	for _, c := range fetched {
 		select {
 		case f := <-c:

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
@@ -651,4 +652,71 @@ func TestExistLooksUpABoundedNumberInParallel(t *testing.T) {
 		assert.EqualValues(t, total, lookups.Load())
 		assert.Equal(t, make([]error, total), found)
 	})
+}
+
+// dripping is a transport without a network. The host mirror.example sends a byte of some responses every 50 seconds.
+type dripping struct {
+	images http.Handler
+	drips  string // the part of the paths
+}
+
+func (d dripping) RoundTrip(req *http.Request) (*http.Response, error) {
+	recorder, received := httptest.NewRecorder(), req.Clone(req.Context())
+	if received.Body == nil {
+		received.Body = http.NoBody
+	}
+	d.images.ServeHTTP(recorder, received)
+	resp := recorder.Result()
+	resp.Request = req
+	if req.Method == http.MethodGet && req.URL.Host == "mirror.example" && strings.Contains(req.URL.Path, d.drips) {
+		resp.Body = io.NopCloser(drip{req.Context(), resp.Body})
+	}
+	return resp, nil
+}
+
+type drip struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (d drip) Read(p []byte) (int, error) {
+	select {
+	case <-time.After(50 * time.Second):
+		return d.Reader.Read(p[:1])
+	case <-d.ctx.Done():
+		return 0, d.ctx.Err()
+	}
+}
+
+//threat:slow-silent-registries
+func TestDrippingMirrorIsLeft(t *testing.T) {
+	for _, drips := range []string{"/manifests/", "/blobs/"} {
+		t.Run(drips, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				built, want := sixLayers(t)
+				d := dripping{images: registry.New(registry.Logger(log.New(io.Discard, "", 0))), drips: drips}
+				access := mirroredBy(t, d, "", "source.example", "mirror.example")
+				var img release.Image
+				for _, pullspec := range []string{"mirror.example/mirrored/release:1", "source.example/platform/release:1"} {
+					ref, err := access.Reference(pullspec)
+					require.NoError(t, err)
+					require.NoError(t, remote.Write(ref, built, access.RemoteFor(t.Context())...))
+					digest, err := built.Digest()
+					require.NoError(t, err)
+					img = release.Image{Pullspec: pullspec, Digest: release.Digest(digest.String())}
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+				defer cancel()
+				fsys, err := open(t, image.Options{Access: access}).Manifests(ctx, img)
+				require.NoError(t, err, "the source has the image")
+				assert.Equal(t, want, contents(t, fsys))
+
+				ctx, cancel = context.WithTimeout(t.Context(), 30*time.Second)
+				defer cancel()
+				_, err = open(t, image.Options{Access: access}).Manifests(ctx, img)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.ErrorContains(t, err, "no time was left for source.example/platform/release")
+			})
+		})
+	}
 }

@@ -62,7 +62,7 @@ type Options struct {
 	// other requests. It does not limit uploads, because an upload may wait for a download from the same registry. Callers with parallel
 	// uploads use Access.MaxPerRegistry as their own limit.
 	MaxPerRegistry int
-	// Stall is the time without progress after which a connection is closed; default 1 minute.
+	// Stall is the time after which a connection is closed that sends no response, accepts no data, or sends less than 1 KiB/s; default 1 minute.
 	Stall time.Duration
 	// Backoff is the approximate pause before the first retry; default 200 ms. Each further pause is twice as long. Pauses vary randomly
 	// by up to half their length.

@@ -286,7 +286,7 @@ func (s *Repository) try(ctx context.Context, w request, ask func(place) error) 
 	return s.refusal(w, answers)
 }
 
-// refusal returns an error with the results of all places, including earlier failures.
+// refusal returns an error with the results of all places, including earlier failures. A place without a result was not asked in time.
 func (s *Repository) refusal(w request, answers map[*candidate]error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -297,9 +297,7 @@ func (s *Repository) refusal(w request, answers map[*candidate]error) error {
 		if !ok {
 			return fmt.Errorf("%s %s of %s: %w", w.doing, w.identifier, c, err)
 		}
-		if err != nil {
-			attempts = append(attempts, failure.Attempt{Ref: remote.ref(w.identifier), Err: err})
-		}
+		attempts = append(attempts, failure.Attempt{Ref: remote.ref(w.identifier), Err: err})
 	}
 	return failure.ExplainAttempts(w.doing, reference(s.source, w.identifier), attempts)
 }

@@ -12,7 +12,11 @@ import (
 	"github.com/cluster-version/cvo/pkg/oci/failure"
 )
 
-// stallTransport closes a connection that makes no progress for some time. A slow connection may continue as long as its caller waits.
+// minBytesPerSecond is far below the rate of every usable connection. Without a minimum, a byte now and then would hold a caller, although
+// another mirror may have the content.
+const minBytesPerSecond = 1 << 10
+
+// stallTransport closes a connection that makes too little progress for some time.
 type stallTransport struct {
 	inner http.RoundTripper
 	limit time.Duration
@@ -56,7 +60,11 @@ func (t *stallTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	patience.note(req.URL.Host)
-	resp.Body = &receivedBody{ReadCloser: resp.Body, ctx: ctx, cancel: cancel, stalled: stalled, timer: timer, limit: limit}
+	enough := int(limit.Seconds() * minBytesPerSecond)
+	resp.Body = &receivedBody{
+		ReadCloser: resp.Body, ctx: ctx, cancel: cancel, timer: timer, limit: limit, enough: enough,
+		stalled: fmt.Errorf("%s: %w: fewer than %d bytes in %s", req.URL.Host, failure.ErrStalled, enough, limit),
+	}
 	return resp, nil
 }
 
@@ -87,7 +95,7 @@ func (b *sentBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// receivedBody runs the timer while a reader waits for data.
+// receivedBody runs the timer while a reader waits for data. The timer starts again after enough bytes.
 type receivedBody struct {
 	io.ReadCloser
 	ctx     context.Context // an io.Reader has no context parameter
@@ -95,13 +103,22 @@ type receivedBody struct {
 	stalled error
 	timer   *time.Timer
 	limit   time.Duration
+	enough  int
+	// waited and received are the time and the bytes since the timer started again.
+	waited   time.Duration
+	received int
 }
 
 // Read implements io.Reader.
 func (b *receivedBody) Read(p []byte) (int, error) {
-	b.timer.Reset(b.limit)
+	start := time.Now()
+	b.timer.Reset(b.limit - b.waited)
 	n, err := b.ReadCloser.Read(p)
 	b.timer.Stop()
+	b.waited += time.Since(start)
+	if b.received += n; b.received >= b.enough {
+		b.waited, b.received = 0, 0
+	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		err = stallError(b.ctx, b.stalled, err)
 	}

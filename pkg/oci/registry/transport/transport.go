@@ -1,5 +1,5 @@
 // Package transport makes requests to registries reliable on unreliable networks. It retries requests, resumes interrupted downloads,
-// closes connections without progress, and limits the size of responses and the number of concurrent requests. It wraps a given transport,
+// closes connections with too little progress, and limits the size of responses and the number of concurrent requests. It wraps a given transport,
 // which handles connections, credentials and redirects.
 package transport
 
@@ -19,7 +19,7 @@ type Options struct {
 	// MaxPerRegistry is the maximum number of concurrent downloads from one registry. The same maximum applies separately to other
 	// requests.
 	MaxPerRegistry int
-	// Stall is the time without progress after which a connection is closed.
+	// Stall is the time after which a connection is closed that sends no response, accepts no data, or sends less than 1 KiB/s.
 	Stall time.Duration
 	// Backoff is the approximate pause before the first retry.
 	Backoff time.Duration
