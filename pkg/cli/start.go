@@ -223,7 +223,7 @@ func (o *startOptions) operatorOptions(log logr.Logger) (operator.Options, error
 		},
 		Metrics:       o.metrics,
 		UpdateService: service.Options{URL: o.service, Default: updateService, UserAgent: "ClusterVersionOperator/" + binaryVersion()},
-		PodNamespace:  os.Getenv("POD_NAMESPACE"), PodName: os.Getenv("POD_NAME"),
+		PodNamespace:  os.Getenv("POD_NAMESPACE"), PodName: os.Getenv("POD_NAME"), NodeName: os.Getenv("NODE_NAME"),
 		LeaseDuration: o.lease, RenewDeadline: o.renew, RetryPeriod: o.retry,
 		Seed: uint64(time.Now().UnixNano()),
 	}, nil

@@ -42,6 +42,8 @@ type Options struct {
 	ServingCertOptional bool
 	// PodIP is the address of the operator's pod; empty outside of a pod.
 	PodIP string
+	// NodeName is the node of the operator's pod; empty outside of a pod.
+	NodeName string
 	// TLS restricts the accepted handshakes. It takes precedence over the cluster's TLS profile.
 	TLS serve.TLS
 	// Outside configures the access to release images and their signatures.

@@ -151,7 +151,7 @@ func (s *setup) retriever() (*retrieve.Retriever, error) {
 	}
 	return retrieve.New(s.clock, batch, s.core, &s.endpoint.Inbox, retrieve.Options{
 		Name: s.options.Name, Namespace: s.options.Namespace, Sender: s.options.ReleaseImage,
-		Address: address, Fingerprint: s.endpoint.Identity.Fingerprint,
+		Address: address, Fingerprint: s.endpoint.Identity.Fingerprint, Node: s.options.NodeName,
 		PullSecrets:   []corev1.LocalObjectReference{{Name: api.PullSecretCopy}},
 		PriorityClass: priorityClass,
 	})

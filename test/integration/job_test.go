@@ -98,7 +98,7 @@ func (n *jobNode) pod(ctx context.Context, job *batchv1.Job) {
 func TestJobRetrievesARelease(t *testing.T) {
 	t.Parallel()
 	p := newPlatform(t)
-	p.environment = []string{"POD_IP=127.0.0.1"}
+	p.environment = []string{"POD_IP=127.0.0.1", "NODE_NAME=worker-1"}
 	from, to := p.build("../../examples/platform/1.0.0", "1.0.0"), p.build("../../examples/platform/1.1.0", "1.1.0")
 	_, err := p.run("install", "--no-operator", "--release-image", from.ByDigest(), "--trust", p.trust)
 	require.NoError(t, err)
@@ -146,6 +146,7 @@ func TestJobRetrievesARelease(t *testing.T) {
 	require.NoError(t, err)
 	for _, job := range jobs.Items {
 		assert.NotNil(t, job.DeletionTimestamp, "Job %s is deleted", job.Name) // no garbage collector runs
+		assert.Equal(t, "worker-1", job.Spec.Template.Spec.NodeName, "the pod runs on the operator's node")
 	}
 	secrets, err := cluster.CoreV1().Secrets(api.OperatorNamespace).List(t.Context(), metav1.ListOptions{LabelSelector: "k8s-app=retrieve-openshift-release"})
 	require.NoError(t, err)

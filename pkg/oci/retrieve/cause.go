@@ -62,6 +62,8 @@ func waitingFailures() []string {
 	}
 }
 
+const schedulingRemedy = "without NODE_NAME, the operator needs a control-plane node for the pod: if there is none, set NODE_NAME to a trusted node"
+
 // schedulingPatience is how long a pod may wait for a node before the retrieval fails.
 const schedulingPatience = 30 * time.Second
 
@@ -95,7 +97,9 @@ func podFailure(pod *corev1.Pod, now time.Time) *Error {
 	for _, c := range pod.Status.Conditions {
 		waits := c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable
 		if waits && now.Sub(pod.CreationTimestamp.Time) >= schedulingPatience {
-			return describe(c.Reason, c.Message)
+			e := describe(c.Reason, c.Message)
+			e.Remedy = schedulingRemedy
+			return e
 		}
 	}
 	if pod.Status.Phase == corev1.PodFailed {

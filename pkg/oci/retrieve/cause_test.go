@@ -58,7 +58,7 @@ func TestFailureNamesTheCause(t *testing.T) {
 			want: "ImageVolumesUnsupported",
 		},
 		{name: "a new pod", pods: []*corev1.Pod{unschedulable(time.Second)}},
-		{name: "an unschedulable pod", pods: []*corev1.Pod{unschedulable(time.Minute)}, want: "Unschedulable: 0/3 nodes are available: 3 Insufficient memory"},
+		{name: "an unschedulable pod", pods: []*corev1.Pod{unschedulable(time.Minute)}, want: "Unschedulable: 0/3 nodes are available: 3 Insufficient memory: without NODE_NAME, the operator needs a control-plane node"},
 		{
 			name: "a failed sender", pods: []*corev1.Pod{{Status: corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{
 				State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error", Message: "error: manifests are empty"}},

@@ -108,7 +108,7 @@ func (o order) job() *batchv1.Job {
 }
 
 func (o order) pod() corev1.PodSpec {
-	return corev1.PodSpec{
+	spec := corev1.PodSpec{
 		AutomountServiceAccountToken: new(false),
 		EnableServiceLinks:           new(false),
 		RestartPolicy:                corev1.RestartPolicyNever,
@@ -117,11 +117,6 @@ func (o order) pod() corev1.PodSpec {
 		SecurityContext: &corev1.PodSecurityContext{
 			RunAsNonRoot: new(true), RunAsUser: new(int64(unprivileged)), RunAsGroup: new(int64(unprivileged)),
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
-		},
-		// The operator has the same tolerations. Nodes may not be ready for other pods yet.
-		Tolerations: []corev1.Toleration{
-			{Key: "node-role.kubernetes.io/control-plane", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule},
-			{Key: "node-role.kubernetes.io/master", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule},
 		},
 		Containers: []corev1.Container{{
 			Name:            containerName,
@@ -150,6 +145,26 @@ func (o order) pod() corev1.PodSpec {
 			{Name: tokenVolume, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: o.name}}},
 		},
 	}
+	o.place(&spec)
+	return spec
+}
+
+// place keeps the pod away from ordinary nodes: root on its node has the token, and so decides which files the operator applies. Root on the
+// operator's own node has the operator's credentials anyway. That node may be an ordinary one, if the control plane is hosted elsewhere.
+func (o order) place(spec *corev1.PodSpec) {
+	if o.options.Node != "" {
+		spec.NodeName = o.options.Node
+		spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}} // the operator runs there despite the taints
+		return
+	}
+	required := &corev1.NodeSelector{}
+	for _, role := range []string{"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"} {
+		required.NodeSelectorTerms = append(required.NodeSelectorTerms, corev1.NodeSelectorTerm{
+			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: role, Operator: corev1.NodeSelectorOpExists}},
+		})
+		spec.Tolerations = append(spec.Tolerations, corev1.Toleration{Key: role, Operator: corev1.TolerationOpExists})
+	}
+	spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: required}}
 }
 
 // secret returns the Secret with the token. Deleting the Job deletes the Secret.

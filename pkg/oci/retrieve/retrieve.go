@@ -41,6 +41,8 @@ type Options struct {
 	Sender string
 	// Address is the host and port of the operator's endpoint for pods. Fingerprint is the fingerprint of its key.
 	Address, Fingerprint string
+	// Node is the name of the operator's node, on which the pods run; empty for the nodes of the control plane.
+	Node string
 	// PullSecrets are Secrets with registry credentials for the kubelet.
 	PullSecrets []corev1.LocalObjectReference
 	// PriorityClass is the priority class of the pods; may be empty.
