@@ -184,6 +184,8 @@ const (
 	EventPayloadLoaded = "PayloadLoaded"
 	// The cluster gets no manifest of an accepted release: docs/user/troubleshoot.md#nothing-is-installed.
 	EventNothingIncluded = "NothingIncluded"
+	// The operator cannot read some of its own files in an accepted release, so it neither applies nor deletes their objects.
+	EventFilesSkipped = "FilesSkipped"
 	// The history has a new entry.
 	EventUpdateStarted = "UpdateStarted"
 	// The newest entry of the history is complete. The message has its duration.

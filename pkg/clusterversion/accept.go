@@ -56,7 +56,7 @@ func (c *Reconciler) acceptStep(log logr.Logger, key string, target request.Targ
 		if a.Err != nil {
 			log.Info("release not accepted", "image", target.Image, "step", a.Step, "error", a.Err.Error())
 		} else if a.Done {
-			log.Info("release accepted", "image", target.Image, "content", a.Image(), "release", a.Payload.Release.Version)
+			log.Info("release accepted", "image", target.Image, "content", a.Image(), "release", a.Payload.Release.Version, "warnings", a.Payload.Warnings)
 		}
 		if a.Done || !missing && !accept.IsTransient(a) {
 			return background.Next{Done: true}

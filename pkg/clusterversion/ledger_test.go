@@ -109,6 +109,20 @@ func TestReplacedRolloutSavesNoInventory(t *testing.T) {
 	assert.Equal(t, []string{"kept", "left", "made"}, names)
 }
 
+// TestObjectsOfSkippedFilesAreNoOrphans begins a release with a file that the operator cannot read.
+//
+//threat:template-skipped
+func TestObjectsOfSkippedFilesAreNoOrphans(t *testing.T) {
+	l := ledger.New(clock.RealClock{}, &savedInventory{})
+	_, err := l.Open(t.Context(), logr.Discard())
+	require.NoError(t, err)
+	plan, executor := rolledOut(t, l, "1.0.0", "skipped", "dropped")
+	p := &payload.Payload{Release: release.Release{Version: "1.1.0"}, Skipped: []payload.Skip{{File: "0000_10_x_skipped.yaml"}}}
+	l.Begin(p, plan, executor)
+	require.Len(t, l.Orphans(), 1)
+	assert.Equal(t, "dropped", l.Orphans()[0].ID.Name)
+}
+
 // TestClosedLedgerReadsAgain reads a closed inventory from the store again. A rollout that is still ending saves nothing.
 func TestClosedLedgerReadsAgain(t *testing.T) {
 	store := &savedInventory{}

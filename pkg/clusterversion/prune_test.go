@@ -126,7 +126,7 @@ func TestPruneKeepsOverriddenObjects(t *testing.T) {
 func TestPruneDeletesDefinitionsLast(t *testing.T) {
 	definition := inventory.Record{ID: manifest.ID{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition", Name: "widgets.example.com"}}
 	object := inventory.Record{ID: manifest.ID{Group: "example.com", Kind: "Widget", Name: "w"}}
-	plan := inventory.Plan(inventory.Inventory{Release: "1.0.0"}.With(definition, object), nil, "1.1.0")
+	plan := inventory.Plan(inventory.Inventory{Release: "1.0.0"}.With(definition, object), nil, nil, "1.1.0")
 	c := New(clocktesting.NewFakePassiveClock(now), nil, record.NewFakeRecorder(10), idle{}, accept.Stages{}, &savedInventory{Inventory: plan}, nil, func() {}, Options{})
 	_, err := c.ledger.Open(t.Context(), logr.Discard())
 	require.NoError(t, err)

@@ -19,12 +19,16 @@ const operatorBinary = "cvo"
 var ErrOtherOperator = errors.New("this release does not contain this operator: rebuild it with this operator (cvo release new with --to-image-base or --arch), or run the operator outside the cluster")
 
 // CheckOperator checks that the named Deployment would run this operator from the release's image. If not, it returns an error with the
-// reason. It accepts a release without such a Deployment.
+// reason. It accepts a release without such a Deployment, unless a skipped file may contain it.
 //
 // A container without a command runs its image's entrypoint, which the function entrypoint returns. entrypoint is nil if the image's
 // configuration cannot be read, for example because a Job retrieved the release's files. In that case the release must have the CRD of a
 // kind that only this operator has, because only this operator's image contains that manifest.
 func (p *Payload) CheckOperator(deployment manifest.ID, entrypoint func() ([]string, error)) error {
+	if objects, skipped := p.Named(); len(skipped) > 0 && !objects[deployment] {
+		return &Error{Reason: api.ReasonPayloadFailed, Name: p.Release.Image, Err: fmt.Errorf(
+			"the release has no %s, but %s: update to a release before it whose operator can read this file, or repair the file", deployment, p.Skipped[0])}
+	}
 	for _, m := range p.Manifests {
 		if m.ID() != deployment || m.Tombstone() {
 			continue

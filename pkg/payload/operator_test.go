@@ -12,6 +12,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
+//threat:template-skipped it rejects a release whose Deployment may be in a skipped file
 func TestCheckOperatorRejectsImagesOfOtherPrograms(t *testing.T) {
 	t.Parallel()
 	const image, mirrored = "registry.example/release@sha256:bbbb", "mirror.example/release@sha256:bbbb"
@@ -66,6 +67,15 @@ func TestCheckOperatorRejectsImagesOfOtherPrograms(t *testing.T) {
 			assert.ErrorAs(t, err, new(*Error))
 		})
 	}
+	t.Run("it rejects a release whose Deployment may be in a skipped file", func(t *testing.T) {
+		t.Parallel()
+		p := &Payload{Release: release.Release{Version: "1.1.0", Image: image}, Skipped: []Skip{{"0000_00_x_30_deployment.yaml", errors.New("can't evaluate field New")}}}
+		err := p.CheckOperator(id, starts("/cvo"))
+		require.EqualError(t, err, "loading payload "+image+": the release has no Deployment.apps x/operator, but manifests/0000_00_x_30_deployment.yaml: skipped: can't evaluate field New: update to a release before it whose operator can read this file, or repair the file")
+		assert.ErrorAs(t, err, new(*Error))
+		p.Manifests = manifests(image)
+		require.NoError(t, p.CheckOperator(id, starts("/cvo")), "the skipped file has other objects")
+	})
 	t.Run("it distinguishes an unreadable image from another operator", func(t *testing.T) {
 		t.Parallel()
 		p := &Payload{Release: release.Release{Version: "1.1.0", Image: image}, Manifests: manifests(image)}

@@ -64,6 +64,8 @@ type Payload struct {
 	Manifests []*manifest.Manifest
 	// Excluded lists the excluded manifests in load order.
 	Excluded []Exclusion
+	// Skipped lists the skipped files in load order. The warnings contain them too.
+	Skipped []Skip
 	// Warnings lists problems that do not prevent the use of the payload, in load order.
 	Warnings []string
 }
@@ -75,6 +77,17 @@ type Exclusion struct {
 	// Reason is the reason without a full stop, see inclusion.Filter.
 	Reason string
 }
+
+// Skip is a file of the operator's own folder whose template this operator cannot render. Its objects are unknown.
+type Skip struct {
+	// File is the name of the file, as in manifest.Manifest.
+	File string
+	// Err is the error of the template.
+	Err error
+}
+
+// String returns text such as `manifests/0000_50_x.yaml: skipped: executing template: …`.
+func (s Skip) String() string { return fmt.Sprintf("%s/%s: skipped: %v", OperatorDir, s.File, s.Err) }
 
 // Error reports an invalid payload. Callers get its Reason with errors.As.
 type Error struct {
@@ -156,8 +169,9 @@ func (p *Payload) read(fsys fs.FS, image string, opts Options) []error {
 		switch {
 		case r.err != nil:
 			errs = append(errs, r.err)
-		case r.warning != "":
-			p.Warnings = append(p.Warnings, r.warning)
+		case r.skipped != nil:
+			p.Skipped = append(p.Skipped, *r.skipped)
+			p.Warnings = append(p.Warnings, r.skipped.String())
 		case len(errs) == 0:
 			k.keep(p, r.manifests)
 		}
@@ -197,6 +211,21 @@ func (k *keeper) keep(p *Payload, manifests []*manifest.Manifest) {
 		}
 		k.manifest(m)
 	}
+}
+
+// Named returns the objects with a manifest in the release, included or excluded, and the names of the skipped files.
+func (p *Payload) Named() (objects map[manifest.ID]bool, skipped []string) {
+	objects = make(map[manifest.ID]bool, len(p.Manifests)+len(p.Excluded))
+	for _, m := range p.Manifests {
+		objects[m.ID()] = true
+	}
+	for _, e := range p.Excluded {
+		objects[e.Manifest.ID()] = true
+	}
+	for _, s := range p.Skipped {
+		skipped = append(skipped, s.File)
+	}
+	return objects, skipped
 }
 
 // Optional returns the manifests that only capabilities exclude from a cluster with this filter, in load order. Their objects are reduced

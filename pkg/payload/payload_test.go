@@ -171,6 +171,8 @@ func TestLoadRendersTemplates(t *testing.T) {
 			require.Len(t, p.Warnings, 2)
 			assert.Contains(t, p.Warnings[1], "manifests/0000_00_cvo_01.yaml: skipped: ")
 			assert.Contains(t, p.Warnings[1], tt.want)
+			require.Len(t, p.Skipped, 1)
+			assert.Equal(t, "0000_00_cvo_01.yaml", p.Skipped[0].File)
 			_, err = load(t, tt.text, payload.Options{TemplateErrors: true})
 			require.ErrorContains(t, err, tt.want)
 		})

@@ -19,7 +19,7 @@ const maxFiles = 20_000
 // result is the outcome of reading one file.
 type result struct {
 	manifests []*manifest.Manifest
-	warning   string
+	skipped   *Skip
 	err       error
 }
 
@@ -113,7 +113,7 @@ func (t *templater) readFile(fsys fs.FS, name string) result {
 			return result{err: fmt.Errorf("%s: %w", name, err)}
 		}
 		if err != nil {
-			return result{warning: fmt.Sprintf("%s: skipped: %v", name, err)}
+			return result{skipped: &Skip{File: path.Base(name), Err: err}}
 		}
 	}
 	weight := min(int64(len(data)), parsedBytes)

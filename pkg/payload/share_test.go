@@ -187,10 +187,10 @@ func TestInOrderYieldsResultsInOrder(t *testing.T) {
 			got, most := []string{}, 0
 			for r := range inOrder(names, width, func(name string) result {
 				begun <- struct{}{}
-				return result{warning: name}
+				return result{skipped: &Skip{File: name}}
 			}) {
 				synctest.Wait()
-				got = append(got, r.warning)
+				got = append(got, r.skipped.File)
 				most = max(most, len(begun)-len(got))
 			}
 			assert.Equal(t, names, got)
@@ -200,8 +200,8 @@ func TestInOrderYieldsResultsInOrder(t *testing.T) {
 	})
 	t.Run("stops when its caller stops", func(t *testing.T) {
 		synctest.Test(t, func(*testing.T) {
-			for r := range inOrder(names, 2, func(name string) result { return result{warning: name} }) {
-				if r.warning == "5" {
+			for r := range inOrder(names, 2, func(name string) result { return result{skipped: &Skip{File: name}} }) {
+				if r.skipped.File == "5" {
 					break
 				}
 			}

@@ -110,9 +110,9 @@ func TestStatusListsOrphans(t *testing.T) {
 	gone := manifest.ID{Kind: "Service", Namespace: "app", Name: "gone"}
 	unserved := manifest.ID{Group: "example.com", Kind: "Widget", Name: "w"}
 	o.record("1.0.0", there, oldNamespace, gone)
-	o.inv = inventory.Plan(o.inv, map[manifest.ID]bool{}, "1.1.0")
+	o.inv = inventory.Plan(o.inv, map[manifest.ID]bool{}, nil, "1.1.0")
 	o.record("1.1.0", living, stripped, deleting, unserved)
-	o.inv = inventory.Plan(o.inv, map[manifest.ID]bool{living: true, {Kind: "Secret", Namespace: "app", Name: "to-come"}: true}, "1.2.0")
+	o.inv = inventory.Plan(o.inv, map[manifest.ID]bool{living: true, {Kind: "Secret", Namespace: "app", Name: "to-come"}: true}, nil, "1.2.0")
 	store := inventory.NewStore(clients.CoreV1(), api.OperatorNamespace, api.ClusterVersionName)
 	require.NoError(t, store.Save(t.Context(), o.inv))
 

@@ -423,6 +423,20 @@ func TestKnownForcedReleaseStaysForced(t *testing.T) {
 	assert.Equal(t, errUnsigned, again.Verified.Forced)
 }
 
+// TestSkippedFilesAreReported accepts a release with a template that this operator cannot render.
+//
+//threat:template-skipped
+func TestSkippedFilesAreReported(t *testing.T) {
+	s := newShelf()
+	s.images[string(digestOf("1.1.0"))] = files("1.1.0", "manifests/0000_00_a_10.yaml", "{{.New}}")
+	s.signed[digestOf("1.1.0")] = true
+	a, emitted := try(t, accept.Input{Stages: s.stages()}, request.Target{Image: imageOf("1.1.0")})
+	require.NoError(t, a.Err)
+	last := emitted[len(emitted)-1]
+	assert.Equal(t, []string{"Warning", "FilesSkipped"}, []string{last.Kind, last.Reason})
+	assert.Contains(t, last.Message, "This operator cannot read files of release 1.1.0: manifests/0000_00_a_10.yaml: skipped: executing template: ")
+}
+
 // TestEmptyReleaseIsAcceptedWithAWarning accepts a release without a manifest for the cluster. The warning names the reason.
 func TestEmptyReleaseIsAcceptedWithAWarning(t *testing.T) {
 	in := accept.Input{Stages: newShelf("1.1.0").stages(), Settings: accept.Settings{Profile: "edge"}}

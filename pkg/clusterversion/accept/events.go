@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion/event"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -37,6 +38,14 @@ func Events(before, after Acceptance) []event.Event {
 		}
 		if nothing := after.Nothing(); nothing != "" {
 			events = append(events, event.Warning(api.EventNothingIncluded, "Nothing will be installed: %s", nothing))
+		}
+		if skipped := after.Payload.Skipped; len(skipped) > 0 {
+			texts := make([]string, len(skipped))
+			for i, s := range skipped {
+				texts[i] = s.String()
+			}
+			events = append(events, event.Warning(api.EventFilesSkipped, "This operator cannot read files of release %s: %s",
+				after.Payload.Release.Version, printable.List(texts, printable.Few)))
 		}
 	}
 	return events

@@ -136,17 +136,12 @@ func (l *Ledger) Close() {
 	l.closes++
 }
 
-// Begin records which objects the release contains; all other objects in the inventory become orphans. Begin first adds the unsaved changes
+// Begin records which objects the release contains; all other objects in the inventory become orphans, except those whose file was skipped.
+// Begin first adds the unsaved changes
 // of the previous rollout, which has ended. It returns a unique key, so that a rollout that is requested twice gets its own writer. After
 // Close it does nothing, and ok is false: an empty inventory must not replace the recorded one.
 func (l *Ledger) Begin(p *payload.Payload, plan *rollout.Plan, executor *rollout.Executor) (key string, ok bool) {
-	named := make(map[manifest.ID]bool, len(p.Manifests)+len(p.Excluded))
-	for _, m := range p.Manifests {
-		named[m.ID()] = true
-	}
-	for _, e := range p.Excluded {
-		named[e.Manifest.ID()] = true
-	}
+	named, skipped := p.Named()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.opened {
@@ -156,7 +151,7 @@ func (l *Ledger) Begin(p *payload.Payload, plan *rollout.Plan, executor *rollout
 		l.inv = l.inv.With(l.executor.Settled().Records(l.plan)...)
 	}
 	l.plan, l.executor = plan, executor
-	l.inv = inventory.Plan(l.inv, named, p.Release.Version)
+	l.inv = inventory.Plan(l.inv, named, skipped, p.Release.Version)
 	l.inv.Digest = string(release.Pullspec(p.Release.Image).Digest())
 	l.saved = unsaved
 	l.begun++

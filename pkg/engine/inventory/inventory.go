@@ -95,13 +95,13 @@ type Inventory struct {
 }
 
 // Plan returns the inventory at the start of a rollout to the release with the given version. named contains every object with a manifest
-// in the release, including tombstones and manifests that the cluster excludes. All other recorded objects are marked as dropped by
-// version, unless an earlier release already dropped them. Objects that the release contains again lose their mark. Plan neither adds nor
-// removes records.
+// in the release, including tombstones and manifests that the cluster excludes. skipped lists the files of the release that the operator
+// could not read. All other recorded objects are marked as dropped by version, unless an earlier release already dropped them or their file
+// was skipped. Objects that the release contains again lose their mark. Plan neither adds nor removes records.
 //
 // Kinds and Namespaces are taken from named, so an inventory that is saved before the rollout shows where the objects will be. The digest
 // is kept if the release stays the same. Otherwise it is empty, and the caller sets it.
-func Plan(inv Inventory, named map[manifest.ID]bool, version string) Inventory {
+func Plan(inv Inventory, named map[manifest.ID]bool, skipped []string, version string) Inventory {
 	next := Inventory{Release: version, Records: make(map[manifest.ID]Record, len(inv.Records))}
 	if inv.Release == version {
 		next.Digest = inv.Digest
@@ -110,7 +110,7 @@ func Plan(inv Inventory, named map[manifest.ID]bool, version string) Inventory {
 		switch {
 		case named[id]:
 			r.Dropped = ""
-		case r.Dropped == "":
+		case r.Dropped == "" && !slices.Contains(skipped, r.File):
 			r.Dropped = version
 		}
 		next.Records[id] = r

@@ -23,24 +23,27 @@ func TestPlanMarksDroppedObjects(t *testing.T) {
 		name    string
 		dropped string // the release that dropped it earlier
 		named   bool
+		skipped []string
 		want    string
 	}{
-		{"it marks objects that the release dropped", "", false, "2.0.0"},
-		{"it keeps objects of the release", "", true, ""},
-		{"it keeps the mark of an earlier release", "1.5.0", false, "1.5.0"},
-		{"it unmarks objects that the release contains again", "1.5.0", true, ""},
+		{"it marks objects that the release dropped", "", false, []string{"b.yaml"}, "2.0.0"},
+		{"it keeps objects of the release", "", true, nil, ""},
+		{"it keeps the mark of an earlier release", "1.5.0", false, nil, "1.5.0"},
+		{"it unmarks objects that the release contains again", "1.5.0", true, nil, ""},
+		{"it keeps objects whose file was skipped", "", false, []string{"a.yaml"}, ""},
+		{"it keeps the mark of an earlier release although the file was skipped", "1.5.0", false, []string{"a.yaml"}, "1.5.0"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			record := Record{ID: object("a"), Version: "v1", Release: "1.0.0", Reached: true, Content: Content{1}, Dropped: tt.dropped}
+			record := Record{ID: object("a"), Version: "v1", Release: "1.0.0", Reached: true, Content: Content{1}, Dropped: tt.dropped, File: "a.yaml"}
 			inv := Inventory{Release: "1.0.0", Digest: "sha256:1"}.With(record)
 			before := maps.Clone(inv.Records)
 
-			got := Plan(inv, map[manifest.ID]bool{object("a"): tt.named, object("new"): true}, "2.0.0")
+			got := Plan(inv, map[manifest.ID]bool{object("a"): tt.named, object("new"): true}, tt.skipped, "2.0.0")
 			want := record
 			want.Dropped = tt.want
 			assert.Equal(t, map[manifest.ID]Record{record.ID: want}, got.Records, "no record is added or removed")
 			assert.Equal(t, before, inv.Records, "the argument does not change")
-			assert.Equal(t, got, Plan(got, map[manifest.ID]bool{object("a"): tt.named, object("new"): true}, "2.0.0"), "a second call changes nothing")
+			assert.Equal(t, got, Plan(got, map[manifest.ID]bool{object("a"): tt.named, object("new"): true}, tt.skipped, "2.0.0"), "a second call changes nothing")
 		})
 	}
 }
@@ -50,13 +53,13 @@ func TestPlanDescribesTheRelease(t *testing.T) {
 		Release: "1.0.0", Digest: "sha256:1", Namespaces: []string{"old"}, Kinds: []schema.GroupKind{{Kind: "Old"}},
 	}
 	named := map[manifest.ID]bool{object("a"): true, {Kind: "Node", Name: "a"}: true, {Kind: "Secret", Name: "a"}: false}
-	got := Plan(inv, named, "2.0.0")
+	got := Plan(inv, named, nil, "2.0.0")
 	assert.Equal(t, "2.0.0", got.Release)
 	assert.Empty(t, got.Digest, "the digest belonged to another release")
 	assert.Equal(t, []schema.GroupKind{{Group: "apps", Kind: "Deployment"}, {Kind: "Node"}}, got.Kinds)
 	assert.Equal(t, []string{"x"}, got.Namespaces)
-	assert.Equal(t, "sha256:1", Plan(inv, named, "1.0.0").Digest)
-	assert.Empty(t, Plan(Inventory{}, nil, "1.0.0").Records)
+	assert.Equal(t, "sha256:1", Plan(inv, named, nil, "1.0.0").Digest)
+	assert.Empty(t, Plan(Inventory{}, nil, nil, "1.0.0").Records)
 }
 
 func TestWithAndForgetDoNotChangeTheOriginal(t *testing.T) {

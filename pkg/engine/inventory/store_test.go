@@ -584,7 +584,7 @@ func TestStoreDescribesTheApplySet(t *testing.T) {
 		{Group: "example.com", Kind: "Old", Namespace: "unnamed", Name: "x"}: false,
 	}
 	orphan := Record{ID: manifest.ID{Group: "batch", Kind: "CronJob", Namespace: "a", Name: "x"}, Version: "v1", Release: "1.0.0"}
-	save(t, s, Plan(Inventory{Release: "1.0.0"}.With(orphan), named, "1.1.0"))
+	save(t, s, Plan(Inventory{Release: "1.0.0"}.With(orphan), named, nil, "1.1.0"))
 	parent := shardOf(t, s, 0)
 	assert.Equal(t, map[string]string{
 		api.InventoryLabel: "version", "applyset.kubernetes.io/id": ApplySetID(s.namespace, "version"),

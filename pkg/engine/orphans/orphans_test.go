@@ -89,7 +89,7 @@ func (s *setting) drop(named ...manifest.ID) {
 	for _, id := range named {
 		names[id] = true
 	}
-	s.inv = inventory.Plan(s.inv, names, "1.1.0")
+	s.inv = inventory.Plan(s.inv, names, nil, "1.1.0")
 	require.NoError(s, s.store.Save(s.Context(), s.inv))
 }
 

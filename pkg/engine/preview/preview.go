@@ -470,14 +470,8 @@ func (o Object) isNotable() bool {
 // orphans returns the recorded objects without any manifest in the release, included or excluded. If they would be pruned, it reads them: that
 // decides which stay, and another client may have deleted some.
 func (r *run) orphans(ctx context.Context) []Orphan {
-	named := map[manifest.ID]bool{}
-	for _, m := range r.payload.Manifests {
-		named[m.ID()] = true
-	}
-	for _, e := range r.payload.Excluded {
-		named[e.Manifest.ID()] = true
-	}
-	dropped := inventory.Plan(r.options.Inventory, named, r.payload.Release.Version).Orphans()
+	named, skipped := r.payload.Named()
+	dropped := inventory.Plan(r.options.Inventory, named, skipped, r.payload.Release.Version).Orphans()
 	found := make([]*Orphan, len(dropped))
 	var workers errgroup.Group
 	workers.SetLimit(r.options.Width)
