@@ -25,6 +25,9 @@ const (
 	MetadataKind = "cincinnati-metadata-v0"
 	// maxMetadataBytes limits the size of release-metadata and of image-references. Real ones have 200 bytes and 90 kB.
 	maxMetadataBytes = 4 << 20
+	// maxVersion and maxText limit a version and the other texts of release-metadata in bytes, so that they fit into a ClusterVersion.
+	maxVersion = 256
+	maxText    = 8 << 10
 )
 
 // Keys of Metadata.Metadata, from OpenShift's Cincinnati graph metadata.
@@ -44,7 +47,7 @@ type Metadata struct {
 }
 
 // ReadMetadata reads release-metadata from the root of a release. It requires the kind cincinnati-metadata-v0 and a
-// strict semantic version.
+// strict semantic version of at most 256 bytes.
 func ReadMetadata(fsys fs.FS) (*Metadata, error) {
 	data, err := readFile(fsys, MetadataFile, maxMetadataBytes)
 	if err != nil {
@@ -64,6 +67,9 @@ func ParseMetadata(data []byte) (*Metadata, error) {
 	}
 	if m.Version == "" {
 		return nil, fmt.Errorf("%s: version: missing", MetadataFile)
+	}
+	if len(m.Version) > maxVersion {
+		return nil, fmt.Errorf("%s: version: is longer than %d bytes", MetadataFile, maxVersion)
 	}
 	if _, err := release.ParseVersion(m.Version); err != nil {
 		return nil, fmt.Errorf("%s: version: %q is not a semantic version: %w", MetadataFile, m.Version, err)
@@ -94,6 +100,10 @@ func (m *Metadata) Release(image string) (release.Release, []string) {
 		s, ok := value.(string)
 		if present && !ok {
 			warn(key, "must be a string")
+		}
+		if len(s) > maxText {
+			warn(key, "is longer than %d bytes", maxText)
+			return ""
 		}
 		return s
 	}

@@ -270,6 +270,7 @@ func TestLoadReportsBrokenReleases(t *testing.T) {
 		{"names metadata of another kind", files(payload.MetadataFile, `{"kind":"x","version":"1.2.3"}`), []string{`kind is "x", not "cincinnati-metadata-v0"`}},
 		{"names a missing version", files(payload.MetadataFile, `{"kind":"cincinnati-metadata-v0"}`), []string{"version: missing"}},
 		{"names a version that is not strict", files(payload.MetadataFile, `{"kind":"cincinnati-metadata-v0","version":"v1.2"}`), []string{`version: "v1.2" is not a semantic version`}},
+		{"names a version that does not fit into a status", files(payload.MetadataFile, `{"kind":"cincinnati-metadata-v0","version":"1.2.3-`+strings.Repeat("x", 300)+`"}`), []string{"version: is longer than 256 bytes"}},
 		{"names broken metadata", files(payload.MetadataFile, "{"), []string{"release-manifests/release-metadata: "}},
 		{"names large metadata", files(payload.MetadataFile, large), []string{"the limit is 4194304"}},
 		{"names references of another kind", files(payload.ReferencesFile, `{"kind":"ConfigMap","apiVersion":"v1"}`), []string{`kind is "ConfigMap" in "v1", not ImageStream`}},
@@ -298,10 +299,14 @@ func TestLoadReportsBrokenReleases(t *testing.T) {
 	assert.ErrorIs(t, err, fs.ErrNotExist)
 }
 
+//threat:long-texts
 func TestInvalidMetadataCausesWarnings(t *testing.T) {
 	for _, tt := range []struct{ name, metadata, want string }{
 		{"an address that is not a string", `{"url": 7}`, "metadata.url: must be a string"},
 		{"an invalid address", `{"url": "http://a b"}`, `metadata.url: "http://a b" is not a URL`},
+		{"an address that does not fit into a status", `{"url": "https://example.com/` + strings.Repeat("x", 3<<20) + `"}`, "metadata.url: is longer than 8192 bytes"},
+		{"an invalid address that does not fit into a message", `{"url": " http://` + strings.Repeat("x", 3<<20) + `"}`, "metadata.url: is longer than 8192 bytes"},
+		{"channels that do not fit into a status", `{"io.openshift.upgrades.graph.release.channels": "` + strings.Repeat("x,", 1<<20) + `"}`, "metadata.io.openshift.upgrades.graph.release.channels: is longer than 8192 bytes"},
 		{"another architecture", `{"release.openshift.io/architecture": "amd64"}`, `"amd64" is unknown: only "multi" is allowed`},
 	} {
 		t.Run("warns about "+tt.name, func(t *testing.T) {
@@ -310,6 +315,7 @@ func TestInvalidMetadataCausesWarnings(t *testing.T) {
 			require.Len(t, p.Warnings, 1)
 			assert.Contains(t, p.Warnings[0], tt.want)
 			assert.Empty(t, p.Release.URL)
+			assert.Empty(t, p.Release.Channels)
 			assert.Empty(t, p.Release.Architecture)
 		})
 	}

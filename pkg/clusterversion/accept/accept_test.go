@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -421,6 +422,23 @@ func TestKnownForcedReleaseStaysForced(t *testing.T) {
 	require.NoError(t, again.Err)
 	assert.Equal(t, first.Risks, again.Risks)
 	assert.Equal(t, errUnsigned, again.Verified.Forced)
+}
+
+// TestMessageOfABrokenReleaseFitsIntoAStatus rejects releases whose errors quote megabytes.
+//
+//threat:long-texts
+func TestMessageOfABrokenReleaseFitsIntoAStatus(t *testing.T) {
+	for _, metadata := range []string{
+		`{"kind":"` + strings.Repeat("k", 3<<20) + `","version":"1.0.0"}`,
+		`{"kind":"cincinnati-metadata-v0","version":"1.0.0-` + strings.Repeat("v", 3<<20) + `"}`,
+	} {
+		s := newShelf("1.1.0")
+		s.images[string(digestOf("1.1.0"))] = files("1.1.0", "release-manifests/release-metadata", metadata)
+		a, _ := try(t, accept.Input{Stages: s.stages()}, request.Target{Image: imageOf("1.1.0")})
+		require.Error(t, a.Err)
+		assert.Contains(t, a.Message, "release-metadata")
+		assert.LessOrEqual(t, len(a.Message), 32<<10)
+	}
 }
 
 // TestSkippedFilesAreReported accepts a release with a template that this operator cannot render.

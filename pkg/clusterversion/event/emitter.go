@@ -14,12 +14,13 @@ type Emitter struct {
 	Namespace string
 }
 
-// Emit records events about a ClusterVersion. Messages may quote a release, so characters that a terminal interprets are replaced.
+// Emit records events about a ClusterVersion. Messages may quote a release, so they are truncated, and characters that a
+// terminal interprets are replaced.
 func (e Emitter) Emit(cv *configv1.ClusterVersion, list ...Event) {
 	regarding := &corev1.ObjectReference{
 		APIVersion: configv1.GroupVersion.String(), Kind: "ClusterVersion", Namespace: e.Namespace, Name: cv.Name, UID: cv.UID,
 	}
 	for _, event := range list {
-		e.Recorder.Event(regarding, event.Kind, event.Reason, printable.Lines(event.Message))
+		e.Recorder.Event(regarding, event.Kind, event.Reason, printable.Lines(printable.Excerpt(event.Message, MaxMessage)))
 	}
 }

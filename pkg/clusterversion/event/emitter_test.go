@@ -1,6 +1,7 @@
 package event_test
 
 import (
+	"strings"
 	"testing"
 
 	configv1 "github.com/openshift/api/config/v1"
@@ -15,4 +16,11 @@ func TestMessagesAreSafeForTerminals(t *testing.T) {
 	recorder := record.NewFakeRecorder(1)
 	event.Emitter{Recorder: recorder}.Emit(&configv1.ClusterVersion{}, event.Event{Kind: "Warning", Reason: "Failed", Message: "we\x1b[31mb\r\a\nsecond line"})
 	assert.Equal(t, "Warning Failed we?[31mb??\nsecond line", <-recorder.Events)
+}
+
+//threat:long-texts
+func TestMessagesAreTruncated(t *testing.T) {
+	recorder := record.NewFakeRecorder(1)
+	event.Emitter{Recorder: recorder}.Emit(&configv1.ClusterVersion{}, event.Warning("Failed", "%s", strings.Repeat("x", 3<<20)))
+	assert.LessOrEqual(t, len(<-recorder.Events), event.MaxMessage+len("Warning Failed "))
 }

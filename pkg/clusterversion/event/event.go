@@ -1,4 +1,5 @@
-// Package event describes and records Kubernetes events about the ClusterVersion. It removes the parts of a message that differ each time.
+// Package event describes and records Kubernetes events about the ClusterVersion. It truncates long messages and removes the parts
+// that differ each time.
 package event
 
 import (
@@ -6,6 +7,8 @@ import (
 	"regexp"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/cluster-version/cvo/internal/printable"
 )
 
 // Event is a Kubernetes event about the ClusterVersion.
@@ -24,6 +27,11 @@ func Warning(reason, format string, args ...any) Event {
 // ownAddress matches the local ip:port in network and DNS errors.
 var ownAddress = regexp.MustCompile(`(?:[0-9]{1,3}(?:\.[0-9]{1,3}){3}|\[[0-9A-Za-z:.%_-]+\]):[0-9]+->`)
 
-// Steady removes the local address from an error text. Its port differs each time, and the texts of conditions and events must not change
-// with it.
-func Steady(text string) string { return ownAddress.ReplaceAllString(text, "") }
+// MaxMessage limits a message in bytes. It may quote megabytes of a release, which neither a status nor an event can hold.
+const MaxMessage = 32 << 10
+
+// Steady truncates an error text to MaxMessage and removes the local address. Its port differs each time, and the texts of conditions and
+// events must not change with it.
+func Steady(text string) string {
+	return printable.Excerpt(ownAddress.ReplaceAllString(text, ""), MaxMessage)
+}

@@ -19,6 +19,9 @@ import (
 // maxHistory is the maximum number of history entries, as in OpenShift's operator.
 const maxHistory = 100
 
+// maxRisks limits the accepted risks of an entry in bytes, so that all entries fit into a ClusterVersion.
+const maxRisks = 8 << 10
+
 // Release is an accepted release in the form that the history records.
 type Release struct {
 	Version, Image string
@@ -30,10 +33,10 @@ type Release struct {
 // Record makes the accepted release the newest entry, which is Partial until the release completes. The previous entry ends now; if it did
 // not complete, it stays Partial.
 //
-// Entries with a digest in forced are pruned last. Characters in the accepted risks that a terminal interprets are replaced, because the
-// text may quote a release.
+// Entries with a digest in forced are pruned last. The accepted risks may quote a release, so they are truncated, and characters that a
+// terminal interprets are replaced.
 func Record(history []configv1.UpdateHistory, next Release, forced sets.Set[string], now metav1.Time) []configv1.UpdateHistory {
-	version, image, risks := next.Version, next.Image, printable.Lines(next.AcceptedRisks)
+	version, image, risks := next.Version, next.Image, printable.Lines(printable.Excerpt(next.AcceptedRisks, maxRisks))
 	if len(history) > 0 && Same(history[0], version, image) {
 		entry := &history[0]
 		entry.Version, entry.Image = version, image

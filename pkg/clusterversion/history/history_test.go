@@ -3,6 +3,7 @@ package history
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -310,4 +311,10 @@ func TestAcceptedRisksAreSafeForATerminal(t *testing.T) {
 	history[0].AcceptedRisks = ""
 	history = Record(history, Release{Version: "1.0.0", Image: "a", AcceptedRisks: "no\a"}, nil, metav1.Now())
 	assert.Equal(t, "no?", history[0].AcceptedRisks)
+}
+
+//threat:long-texts
+func TestAcceptedRisksFitIntoAStatus(t *testing.T) {
+	history := Record(nil, Release{Version: "1.0.0", Image: "a", AcceptedRisks: strings.Repeat("x", 3<<20)}, nil, metav1.Now())
+	assert.LessOrEqual(t, len(history[0].AcceptedRisks), maxRisks)
 }

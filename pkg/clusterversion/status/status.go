@@ -18,6 +18,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
 	"github.com/cluster-version/cvo/pkg/clusterversion/assess"
 	"github.com/cluster-version/cvo/pkg/clusterversion/control"
+	"github.com/cluster-version/cvo/pkg/clusterversion/event"
 	"github.com/cluster-version/cvo/pkg/clusterversion/history"
 	"github.com/cluster-version/cvo/pkg/clusterversion/request"
 	"github.com/cluster-version/cvo/pkg/clusterversion/updates"
@@ -341,8 +342,9 @@ func setInvalid(status *configv1.ClusterVersionStatus, set setter, invalid field
 	set(api.Invalid, configv1.ConditionTrue, api.ReasonInvalidClusterVersion, message)
 }
 
-// setCondition adds or replaces a condition. The message may quote a release, so characters that a terminal interprets are replaced.
+// setCondition adds or replaces a condition. The message may quote a release, so it is truncated, and characters that a terminal interprets
+// are replaced.
 func setCondition(conditions *[]configv1.ClusterOperatorStatusCondition, next configv1.ClusterOperatorStatusCondition) {
-	next.Message = printable.Lines(next.Message)
+	next.Message = printable.Lines(printable.Excerpt(next.Message, event.MaxMessage))
 	api.SetCondition(conditions, next)
 }

@@ -3,6 +3,7 @@ package status
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -134,6 +135,13 @@ func TestReleaseAcceptedNamesTheStep(t *testing.T) {
 			}
 		})
 	}
+}
+
+//threat:long-texts
+func TestConditionsFitIntoAStatus(t *testing.T) {
+	latest := accept.Acceptance{Step: "LoadPayload", Message: strings.Repeat("x", 3<<20), Err: errors.New("e")}
+	status, _ := Next(clusterAt(), Observed{Latest: latest, Now: now})
+	assert.LessOrEqual(t, len(said(status, api.ReleaseAccepted)), 33<<10)
 }
 
 func TestFirstStatusNamesTheTarget(t *testing.T) {
