@@ -137,9 +137,8 @@ func (l *Ledger) Close() {
 }
 
 // Begin records which objects the release contains; all other objects in the inventory become orphans, except those whose file was skipped.
-// Begin first adds the unsaved changes
-// of the previous rollout, which has ended. It returns a unique key, so that a rollout that is requested twice gets its own writer. After
-// Close it does nothing, and ok is false: an empty inventory must not replace the recorded one.
+// Begin first adds the unsaved changes of the previous rollout, which has ended. It returns a unique key, so that a rollout that is requested
+// twice gets its own writer. After Close it does nothing, and ok is false: an empty inventory must not replace the recorded one.
 func (l *Ledger) Begin(p *payload.Payload, plan *rollout.Plan, executor *rollout.Executor) (key string, ok bool) {
 	named, skipped := p.Named()
 	l.mu.Lock()
