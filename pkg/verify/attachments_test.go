@@ -8,11 +8,13 @@ import (
 	"testing/fstest"
 	"time"
 
+	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	registryimage "github.com/cluster-version/cvo/pkg/oci/image"
 	"github.com/cluster-version/cvo/pkg/oci/registry"
+	"github.com/cluster-version/cvo/pkg/oci/registry/mirrorset"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/verify"
 	"github.com/cluster-version/cvo/pkg/verify/openpgp"
@@ -150,4 +152,86 @@ func TestSignaturesAreFoundInARegistry(t *testing.T) {
 			require.NoError(t, err)
 		})
 	}
+}
+
+// mirrored pushes one release to a mirror and to a source. It returns the image at the source, its copy at the mirror, and a function that
+// returns a reader of the registries at the source's host.
+func mirrored(t *testing.T, mirror, source *fixture.Registry) (img, copied release.Image, reader func(source string) *registryimage.Reader) {
+	t.Helper()
+	push := func(to *fixture.Registry) release.Image {
+		pushed, err := fixture.PushRelease(t.Context(), to, fstest.MapFS{
+			"release-manifests/release-metadata": {Data: []byte(`{"kind":"cincinnati-metadata-v0","version":"1.2.3"}`)},
+			"release-manifests/image-references": {Data: []byte(`{}`)},
+		}, "platform/release:1.2.3")
+		require.NoError(t, err)
+		return pushed
+	}
+	img, copied = push(source), push(mirror)
+	require.Equal(t, img.Digest, copied.Digest)
+	return img, copied, func(source string) *registryimage.Reader {
+		set, err := mirrorset.New(&configv1.ImageDigestMirrorSet{Spec: configv1.ImageDigestMirrorSetSpec{ImageDigestMirrors: []configv1.ImageDigestMirrors{
+			{Source: source + "/platform", Mirrors: []configv1.ImageMirror{configv1.ImageMirror(mirror.Host() + "/platform")}},
+		}}})
+		require.NoError(t, err)
+		reader, err := registryimage.New(registryimage.Options{Access: registry.New(registry.Options{Mirrors: set})})
+		require.NoError(t, err)
+		return reader
+	}
+}
+
+func keySigner(t *testing.T) (*fixture.KeySigner, policy.Policy) {
+	t.Helper()
+	signer, err := fixture.NewKeySigner()
+	require.NoError(t, err)
+	public, err := signer.PublicKey()
+	require.NoError(t, err)
+	trust, err := policy.Parse("team.pub", public)
+	require.NoError(t, err)
+	return signer, trust
+}
+
+// TestSignatureOfTheMirrorSufficesIfTheSourceIsSilent has a disconnected cluster, whose firewall drops packets to the source.
+//
+//threat:source-silent
+func TestSignatureOfTheMirrorSufficesIfTheSourceIsSilent(t *testing.T) {
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	silent := listener.Addr().String()
+	signer, trust := keySigner(t)
+	for name, attach := range map[string]func(context.Context, release.Image) error{"tag": signer.Attach, "referrer": signer.AttachReferrer} {
+		t.Run("it accepts a signature attached by "+name, func(t *testing.T) {
+			mirror, source := fixture.StartRegistry(t), fixture.StartRegistry(t)
+			_, copied, reader := mirrored(t, mirror, source)
+			require.NoError(t, attach(t.Context(), copied))
+			requested := release.Image{Pullspec: silent + "/platform/release@" + string(copied.Digest), Digest: copied.Digest}
+			sources := verify.Sources{Attachments: reader(silent), StoreTimeout: time.Hour}
+			// The silent source would take an hour. The test ends early only because the verifier does not ask it.
+			_, err := newVerifier(t, trust, sources).Verify(t.Context(), requested)
+			require.NoError(t, err)
+
+			other, _ := keySigner(t)
+			require.NoError(t, other.Attach(t.Context(), copied))
+			_, otherTrust := keySigner(t)
+			sources.StoreTimeout = 200 * time.Millisecond
+			_, err = newVerifier(t, otherTrust, sources).Verify(t.Context(), requested)
+			require.ErrorContains(t, err, copied.Repository()+":sha256-"+copied.Digest.Hex()+".sig: team: not signed with this key")
+			require.ErrorContains(t, err, "registry "+silent+" does not respond in time")
+		})
+	}
+}
+
+// TestNoRequestFollowsASufficientSignature counts the requests of a verification.
+func TestNoRequestFollowsASufficientSignature(t *testing.T) {
+	signer, trust := keySigner(t)
+	mirror, source := fixture.StartRegistry(t), fixture.StartRegistry(t)
+	img, copied, reader := mirrored(t, mirror, source)
+	require.NoError(t, signer.Attach(t.Context(), copied))
+	require.NoError(t, signer.Attach(t.Context(), img))
+	mirror.Reset()
+	source.Reset()
+	_, err := newVerifier(t, trust, verify.Sources{Attachments: reader(source.Host())}).Verify(t.Context(), img)
+	require.NoError(t, err)
+	assert.Len(t, mirror.Requests(), 3, "a ping, the tag, the signature")
+	assert.Empty(t, source.Requests())
 }

@@ -10,6 +10,7 @@ import (
 	"encoding/base64"
 	"encoding/pem"
 	"fmt"
+	"iter"
 	"strings"
 
 	"github.com/cluster-version/cvo/pkg/release"
@@ -20,8 +21,8 @@ import (
 // attachedTo is a registry with one signature.
 type attachedTo struct{ signature release.Attachment }
 
-func (a attachedTo) Attachments(context.Context, release.Image) ([]release.Attachment, error) {
-	return []release.Attachment{a.signature}, nil
+func (a attachedTo) Attachments(context.Context, release.Image) iter.Seq2[release.Attachment, error] {
+	return func(yield func(release.Attachment, error) bool) { yield(a.signature, nil) }
 }
 
 // signWith returns a signature of a digest as cosign attaches it to an image.

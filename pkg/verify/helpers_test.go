@@ -109,8 +109,17 @@ type attachments struct {
 	err   error
 }
 
-func (a attachments) Attachments(context.Context, release.Image) ([]release.Attachment, error) {
-	return a.found, a.err
+func (a attachments) Attachments(context.Context, release.Image) iter.Seq2[release.Attachment, error] {
+	return func(yield func(release.Attachment, error) bool) {
+		for _, found := range a.found {
+			if !yield(found, nil) {
+				return
+			}
+		}
+		if a.err != nil {
+			yield(release.Attachment{}, a.err)
+		}
+	}
 }
 
 func publicKey(t testing.TB, name string, key crypto.Signer) sigstore.PublicKey {

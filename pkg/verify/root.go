@@ -187,23 +187,18 @@ func storePlace(s store.Store) place {
 	}
 }
 
-// attachmentPlace searches the image's registry.
+// attachmentPlace searches the image's registry and its mirrors.
 func attachmentPlace(source Attachments) place {
 	return place{
 		name: "signatures attached to the image", method: MethodSigstore,
 		candidates: func(ctx context.Context, image release.Image) iter.Seq2[candidate, error] {
 			return func(yield func(candidate, error) bool) {
-				// The source may return some attachments even if it cannot read others.
-				found, err := source.Attachments(ctx, image)
-				for i := range found {
-					c := candidate{name: found[i].Store, location: found[i].Store}
-					c.sigstore = sync.OnceValues(func() (*sigstore.Signature, error) { return sigstore.Read(found[i]) })
-					if !yield(c, nil) {
+				for found, err := range source.Attachments(ctx, image) {
+					c := candidate{name: found.Store, location: found.Store}
+					c.sigstore = sync.OnceValues(func() (*sigstore.Signature, error) { return sigstore.Read(found) })
+					if !yield(c, err) {
 						return
 					}
-				}
-				if err != nil {
-					yield(candidate{}, err)
 				}
 			}
 		},

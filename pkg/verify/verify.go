@@ -17,6 +17,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"net/http"
 	"slices"
 	"time"
@@ -44,10 +45,11 @@ const (
 	maxNoise      = 200
 )
 
-// Attachments reads the signatures that are attached to an image in its registry. Package image implements it. Without signatures, it
-// returns an empty list and no error. If it returns attachments together with an error, the verifier still examines them.
+// Attachments yields the signatures that are attached to an image in its registry and the mirrors. Package image implements it.
+// Without signatures, it yields nothing. The verifier examines signatures as they come, and stops as soon as they
+// satisfy the policy.
 type Attachments interface {
-	Attachments(ctx context.Context, image release.Image) ([]release.Attachment, error)
+	Attachments(ctx context.Context, image release.Image) iter.Seq2[release.Attachment, error]
 }
 
 // Sources give a verifier access to signatures. New rejects a policy that needs a missing source.
@@ -225,7 +227,7 @@ func (v *Verifier) search(ctx context.Context, p place, image release.Image, t *
 		if inaccessible, ok := errors.AsType[*failure.AccessError](err); ok && p.method == MethodSigstore {
 			a.inaccessible = inaccessible
 		}
-		if ctx.Err() != nil {
+		if err != nil && ctx.Err() != nil {
 			a.end = context.Cause(ctx).Error()
 			if a.inaccessible != nil {
 				a.end = remark(a.inaccessible) // it names the registry

@@ -238,9 +238,12 @@ func TestSignaturesOfOthersAreKept(t *testing.T) {
 		_, err := verifier(t, policy, verify.Sources{Attachments: reader}).Verify(t.Context(), img)
 		require.NoError(t, err)
 	}
-	found, err := reader.Attachments(t.Context(), img)
-	require.NoError(t, err)
-	assert.Len(t, found, 6)
+	found := 0
+	for _, err := range reader.Attachments(t.Context(), img) {
+		require.NoError(t, err)
+		found++
+	}
+	assert.Equal(t, 6, found)
 }
 
 //threat:keys-overwritten-readable

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 
 	configv1 "github.com/openshift/api/config/v1"
 
@@ -80,6 +81,8 @@ func versionOf(cv *configv1.ClusterVersion, img release.Image) string {
 type noAttachments struct{}
 
 // Attachments implements verify.Attachments.
-func (noAttachments) Attachments(context.Context, release.Image) ([]release.Attachment, error) {
-	return nil, errors.New("--payload-retrieval=job cannot read sigstore signatures, because they are stored in the image's registry: sign the release with OpenPGP ('cvo release sign') and put the signature into a store or a ConfigMap")
+func (noAttachments) Attachments(context.Context, release.Image) iter.Seq2[release.Attachment, error] {
+	return func(yield func(release.Attachment, error) bool) {
+		yield(release.Attachment{}, errors.New("--payload-retrieval=job cannot read sigstore signatures, because they are stored in the image's registry: sign the release with OpenPGP ('cvo release sign') and put the signature into a store or a ConfigMap"))
+	}
 }

@@ -110,7 +110,7 @@ func (job reading) run(ctx context.Context) (map[string]string, error) {
 		_, err = img.ConfigFile()
 		return nil, err
 	case "attachments":
-		_, err := r.Attachments(ctx, job.Image)
+		_, err := attachments(ctx, r, job.Image)
 		return nil, err
 	case "attached":
 		repository, err := r.Repository(job.Image)

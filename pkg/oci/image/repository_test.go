@@ -333,7 +333,7 @@ func TestLayoutIsReadAndChecked(t *testing.T) {
 			read, err := r.ReadFiles(t.Context(), img, "release-manifests/image-references")
 			require.NoError(t, err)
 			assert.Equal(t, map[string][]byte{"release-manifests/image-references": []byte(tt.want)}, read)
-			found, err := r.Attachments(t.Context(), img)
+			found, err := attachments(t.Context(), r, img)
 			require.NoError(t, err)
 			assert.Empty(t, found)
 			opened, err := r.Open(t.Context(), img)
@@ -475,7 +475,7 @@ func TestAttachedListsSignaturesOfAnImage(t *testing.T) {
 	assert.Equal(t, map[v1.Hash]bool{bill: true, signature: true, other: true}, referrers)
 
 	t.Run("finds a bundle by its layer if the artifact has no type", func(t *testing.T) {
-		found, err := open(t, image.Options{}).Attachments(t.Context(), img)
+		found, err := attachments(t.Context(), open(t, image.Options{}), img)
 		require.NoError(t, err)
 		assert.Contains(t, found, release.Attachment{Store: img.Repository() + "@" + signature.String(), MediaType: bundle, Payload: []byte("bundle")})
 		for _, f := range found {
@@ -487,7 +487,7 @@ func TestAttachedListsSignaturesOfAnImage(t *testing.T) {
 		_, err := fixture.Push(t.Context(), mirror, built, "mirrored/release:1")
 		require.NoError(t, err)
 		r := open(t, image.Options{Access: mirrored(t, "", registry.Host(), mirror.Host())})
-		got, err := r.Attachments(t.Context(), img)
+		got, err := attachments(t.Context(), r, img)
 		require.NoError(t, err)
 		assert.Len(t, got, 2)
 		fsys, err := r.Manifests(t.Context(), img)
@@ -500,11 +500,12 @@ func TestAttachedListsSignaturesOfAnImage(t *testing.T) {
 		require.NoError(t, err)
 		_, err = fixture.Push(t.Context(), mirror, artifact("text/plain", "signature"), "mirrored/release:sha256-"+img.Digest.Hex()+".sig")
 		require.NoError(t, err)
-		got, err := open(t, image.Options{Access: mirrored(t, "", registry.Host(), mirror.Host())}).Attachments(t.Context(), img)
+		got, err := attachments(t.Context(), open(t, image.Options{Access: mirrored(t, "", registry.Host(), mirror.Host())}), img)
 		require.NoError(t, err)
-		require.Len(t, got, 2)
+		require.Len(t, got, 3)
 		assert.Equal(t, mirror.Host()+"/mirrored/release:sha256-"+img.Digest.Hex()+".sig", got[0].Store)
-		assert.Equal(t, img.Repository()+"@"+signature.String(), got[1].Store, "the mirror has no referrers")
+		assert.Equal(t, img.Repository()+":sha256-"+img.Digest.Hex()+".sig", got[1].Store)
+		assert.Equal(t, img.Repository()+"@"+signature.String(), got[2].Store, "the mirror has no referrers")
 	})
 	t.Run("reads attachments from a layout", func(t *testing.T) {
 		dir := layoutOf(t, map[string]mutate.Appendable{
@@ -515,7 +516,7 @@ func TestAttachedListsSignaturesOfAnImage(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, path.AppendImage(mutate.Subject(mutate.ConfigMediaType(artifact(bundle, "bundle"), "application/vnd.oci.empty.v1+json"), subject).(v1.Image)))
 		r := open(t, image.Options{})
-		got, err := r.Attachments(t.Context(), release.Image{Pullspec: dir + ":1.0.0", Digest: img.Digest})
+		got, err := attachments(t.Context(), r, release.Image{Pullspec: dir + ":1.0.0", Digest: img.Digest})
 		require.NoError(t, err)
 		require.Len(t, got, 2)
 		assert.Equal(t, []byte("bundle"), got[1].Payload)
@@ -579,7 +580,7 @@ func TestAttachedAsksForTagsOnce(t *testing.T) {
 			assert.Equal(t, n, registry.Count(http.MethodGet, "/referrers/"))
 
 			registry.Reset()
-			_, err = open(t, image.Options{}).Attachments(t.Context(), images[0])
+			_, err = attachments(t.Context(), open(t, image.Options{}), images[0])
 			require.NoError(t, err)
 			assert.Len(t, registry.Requests(), 3, "a ping, one tag, the referrers")
 		})

@@ -2,8 +2,8 @@ package image
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -29,81 +29,112 @@ const (
 	emptyArtifact = "application/vnd.oci.empty.v1+json"
 )
 
-// Attachments returns the signatures attached to an image: the layers of the image at tag sha256-<hex>.sig, and signatures among the
-// referrers. An empty result is not an error. Attachments returns readable signatures even if it also returns an error, so that one broken
-// signature does not hide a good one. It does not verify signatures.
-func (r *Reader) Attachments(ctx context.Context, img release.Image) ([]release.Attachment, error) {
-	s, err := r.Repository(img)
-	if err != nil {
-		return nil, err
+// Attachments yields the signatures attached to an image: in each of its places, the layers of the image at tag sha256-<hex>.sig, and then
+// the signatures among the referrers. It sends requests only as the caller continues. An image without signatures yields nothing. An error
+// concerns one signature or one place; others may follow. The limits apply to each place. Attachments does not verify signatures.
+func (r *Reader) Attachments(ctx context.Context, img release.Image) iter.Seq2[release.Attachment, error] {
+	return func(yield func(release.Attachment, error) bool) {
+		s, err := r.Repository(img)
+		if err != nil {
+			yield(release.Attachment{}, err)
+			return
+		}
+		s.LeaveUnreachable() // verification waits for the result
+		c := &collector{repository: s, limits: r.opts.Limits, subject: img.Digest, yield: yield, seen: map[string]bool{}}
+		for found, err := range s.InEachPlace(ctx, img.Digest, repository.AttachedTag(img.Digest, ".sig")) {
+			if found.From != c.from {
+				c.from, c.read, c.full = found.From, 0, false
+			}
+			if err != nil {
+				c.fail(err)
+			}
+			if found.Tagged != nil {
+				c.tagged(ctx, found.Tagged)
+			}
+			c.referrers(ctx, found.Referrers)
+			if c.stopped {
+				return
+			}
+		}
 	}
-	s.LeaveUnreachable() // verification waits for the result
-	c := &collector{repository: s, limits: r.opts.Limits, subject: img.Digest}
-	err = c.tagged(ctx)
-	if !s.Exhausted() {
-		err = errors.Join(err, c.referrers(ctx))
-	}
-	if err := errors.Join(err, errors.Join(c.errs...)); err != nil {
-		return c.found, fmt.Errorf("reading signatures of %s: %w", img.ByDigest(), err)
-	}
-	return c.found, nil
 }
 
-// collector collects the signatures of one image.
+// collector reads the signatures of one image.
 type collector struct {
 	repository *repository.Repository
 	limits     Limits
 	subject    release.Digest
-	found      []release.Attachment
-	errs       []error
+	yield      func(release.Attachment, error) bool
+	// stopped is set when the caller needs no more.
+	stopped bool
+	// seen are the digests of the documents read so far, because places often have the same ones.
+	seen map[string]bool
+	// from is the current place, and read the number of its signatures read so far. full is set when they exceed a limit.
+	from string
+	read int
+	full bool
 }
 
-// tagged adds the signatures with cosign's tag for the image.
-func (c *collector) tagged(ctx context.Context) error {
-	tag := repository.AttachedTag(c.subject, ".sig")
-	doc, from, err := c.repository.Tagged(ctx, tag, false)
-	if err != nil || doc == nil {
-		return err
+func (c *collector) emit(a release.Attachment, err error) {
+	c.stopped = c.stopped || !c.yield(a, err)
+}
+
+func (c *collector) fail(err error) { c.emit(release.Attachment{}, err) }
+
+// isNew reports whether a document with the digest has not been read yet.
+func (c *collector) isNew(digest string) bool {
+	isNew := !c.seen[digest]
+	c.seen[digest] = true
+	return isNew
+}
+
+// tagged reads the signatures with cosign's tag for the image.
+func (c *collector) tagged(ctx context.Context, doc *document.Document) {
+	store := fmt.Sprintf("%s:%s", c.from, repository.AttachedTag(c.subject, ".sig"))
+	switch {
+	case doc.IsIndex():
+		c.fail(fmt.Errorf("reading %s: %w: it is an index instead of an image", store, failure.ErrIntegrity))
+	case c.isNew(string(doc.Digest)):
+		c.layers(ctx, store, doc.Layers, "")
 	}
-	store := fmt.Sprintf("%s:%s", from, tag)
-	if doc.IsIndex() {
-		return fmt.Errorf("reading %s: %w: it is an index instead of an image", store, failure.ErrIntegrity)
-	}
-	c.layers(ctx, store, doc.Layers, "")
-	return nil
 }
 
 // referrers reads the signatures that refer to the image.
-func (c *collector) referrers(ctx context.Context) error {
-	candidate := func(d v1.Descriptor) bool { return signature(d.ArtifactType) || isGeneric(d.ArtifactType) }
-	listed, err := c.repository.Referrers(ctx, c.subject, candidate)
-	listed = slices.DeleteFunc(listed, func(r repository.Referrer) bool { return !candidate(r.Descriptor) })
+func (c *collector) referrers(ctx context.Context, listed []v1.Descriptor) {
+	listed = slices.DeleteFunc(listed, func(d v1.Descriptor) bool {
+		return c.seen[d.Digest.String()] || !signature(d.ArtifactType) && !isGeneric(d.ArtifactType)
+	})
 	// Referrers with a type come first, so that referrers without a type do not use up the limit.
-	sorted.By(listed, func(a, b repository.Referrer) int {
+	sorted.By(listed, func(a, b v1.Descriptor) int {
 		return strings.Compare(fmt.Sprint(isGeneric(a.ArtifactType)), fmt.Sprint(isGeneric(b.ArtifactType)))
 	})
 	if len(listed) > c.limits.Attachments {
-		c.errs = append(c.errs, fmt.Errorf("%w: the image has %d referrers; reading only %d", failure.ErrLimit, len(listed), c.limits.Attachments))
+		c.fail(fmt.Errorf("%w: the image has %d referrers in %s; reading only %d", failure.ErrLimit, len(listed), c.from, c.limits.Attachments))
 		listed = listed[:c.limits.Attachments]
 	}
-	for _, r := range listed {
-		if err := c.referrer(ctx, r); err != nil {
-			c.errs = append(c.errs, err)
+	for _, desc := range listed {
+		if c.stopped || c.full {
+			return
+		}
+		if err := c.referrer(ctx, desc); err != nil {
+			c.fail(err)
 		}
 	}
-	return err
 }
 
-func (c *collector) referrer(ctx context.Context, listed repository.Referrer) error {
-	digest, err := document.Content(listed.Descriptor, c.limits.ManifestBytes)
+func (c *collector) referrer(ctx context.Context, listed v1.Descriptor) error {
+	digest, err := document.Content(listed, c.limits.ManifestBytes)
 	if err != nil {
 		return fmt.Errorf("referrer: %w", err)
+	}
+	if !c.isNew(string(digest)) {
+		return nil
 	}
 	doc, err := c.repository.Document(ctx, digest)
 	if err != nil {
 		return err
 	}
-	store := fmt.Sprintf("%s@%s", listed.From, digest)
+	store := fmt.Sprintf("%s@%s", c.from, digest)
 	if doc.Subject == nil || doc.Subject.Digest.String() != string(c.subject) || doc.IsIndex() {
 		return fmt.Errorf("reading %s: %w: it is listed as a signature of %s but does not refer to it", store, failure.ErrIntegrity, c.subject)
 	}
@@ -140,24 +171,27 @@ func isGeneric(artifactType string) bool {
 	return false
 }
 
-// layers adds each layer of a signature image. Layers without their own signature type get the artifact type of a bundle.
+// layers reads each layer of a signature image. Layers without their own signature type get the artifact type of a bundle.
 func (c *collector) layers(ctx context.Context, store string, layers []v1.Descriptor, artifact string) {
 	for i, desc := range layers {
-		if len(c.found) >= c.limits.Attachments {
-			c.errs = append(c.errs, fmt.Errorf("%w: more than %d signatures; ignoring the rest", failure.ErrLimit, c.limits.Attachments))
+		if c.stopped || c.full {
 			return
 		}
+		if c.read >= c.limits.Attachments {
+			c.full = true
+			c.fail(fmt.Errorf("%w: %s has more than %d signatures; ignoring the rest", failure.ErrLimit, c.from, c.limits.Attachments))
+			return
+		}
+		c.read++ // broken signatures count
 		payload, err := c.repository.Small(ctx, desc, c.limits.AttachmentBytes)
 		if err != nil {
-			c.errs = append(c.errs, fmt.Errorf("reading %s: layer %d: %w", store, i+1, err))
+			c.fail(fmt.Errorf("reading %s: layer %d: %w", store, i+1, err))
 			continue
 		}
 		mediaType := string(desc.MediaType)
 		if strings.HasPrefix(artifact, bundlePrefix) && !signatureLayer(desc.MediaType) {
 			mediaType = artifact
 		}
-		c.found = append(c.found, release.Attachment{
-			Store: store, MediaType: mediaType, Payload: payload, Annotations: desc.Annotations,
-		})
+		c.emit(release.Attachment{Store: store, MediaType: mediaType, Payload: payload, Annotations: desc.Annotations}, nil)
 	}
 }

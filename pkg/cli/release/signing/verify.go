@@ -236,7 +236,7 @@ type attachmentsOf struct {
 	image  release.Image
 }
 
-func (a attachmentsOf) Attachments(ctx context.Context, _ release.Image) ([]release.Attachment, error) {
+func (a attachmentsOf) Attachments(ctx context.Context, _ release.Image) iter.Seq2[release.Attachment, error] {
 	return a.images.Attachments(ctx, a.image)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -45,7 +46,7 @@ func (s *Repository) Attached(ctx context.Context, d release.Digest) ([]Attached
 	for i, suffix := range attachedSuffixes {
 		group.Go(func() error {
 			tag := AttachedTag(d, suffix)
-			doc, _, err := s.Tagged(ctx, tag, true)
+			doc, err := s.tagged(ctx, tag)
 			if errs[i] = err; doc != nil {
 				found[i] = []Attached{{Descriptor: doc.Descriptor(), Tag: tag}}
 			}
@@ -54,10 +55,10 @@ func (s *Repository) Attached(ctx context.Context, d release.Digest) ([]Attached
 	}
 	last := len(attachedSuffixes)
 	group.Go(func() error {
-		referrers, err := s.Referrers(ctx, d, func(v1.Descriptor) bool { return true })
+		referrers, err := s.referrers(ctx, d)
 		errs[last] = err
 		for _, r := range referrers {
-			found[last] = append(found[last], Attached{Descriptor: r.Descriptor})
+			found[last] = append(found[last], Attached{Descriptor: r})
 		}
 		return nil
 	})
@@ -65,12 +66,12 @@ func (s *Repository) Attached(ctx context.Context, d release.Digest) ([]Attached
 	return slices.Concat(found...), errors.Join(errs...)
 }
 
-// Tagged returns the document at a tag and the place that served it; nil if the tag does not exist. Set
-// many before many lookups: Tagged then lists all tags once, which saves requests.
-func (s *Repository) Tagged(ctx context.Context, tag string, many bool) (doc *document.Document, from string, err error) {
+// tagged returns the document at a tag; nil if the tag does not exist. It lists all tags once, which saves requests for many images.
+func (s *Repository) tagged(ctx context.Context, tag string) (*document.Document, error) {
 	var raw []byte
-	err = s.try(ctx, request{doing: "fetching", identifier: tag}, func(p place) (err error) {
-		if many && p.lacks(ctx, tag) {
+	var from string
+	err := s.try(ctx, request{doing: "fetching", identifier: tag}, func(p place) (err error) {
+		if p.lacks(ctx, tag) {
 			return failure.ErrNotFound
 		}
 		from = p.String()
@@ -78,45 +79,86 @@ func (s *Repository) Tagged(ctx context.Context, tag string, many bool) (doc *do
 		return err
 	})
 	if isNotFound(err) {
-		return nil, "", nil
+		return nil, nil
 	}
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	if doc, err = document.Parse(raw); err != nil {
-		return nil, "", fmt.Errorf("reading %s:%s: %w", from, tag, err)
-	}
-	return doc, from, nil
+	return parseTagged(raw, from, tag)
 }
 
-// Referrer is a document that declares another one as its subject.
-type Referrer struct {
-	v1.Descriptor
-	// From is the place that lists the referrer.
-	From string
+func parseTagged(raw []byte, from, tag string) (*document.Document, error) {
+	doc, err := document.Parse(raw)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s:%s: %w", from, tag, err)
+	}
+	return doc, nil
 }
 
-// Referrers lists the referrers of a digest. It stops at the first place that lists a wanted referrer. Otherwise, it returns the referrers
-// of all places.
-func (s *Repository) Referrers(ctx context.Context, d release.Digest, wanted func(v1.Descriptor) bool) ([]Referrer, error) {
-	var found []Referrer
-	err := s.try(ctx, request{doing: "listing referrers of", identifier: string(d)}, func(p place) error {
-		listed, err := p.referrers(ctx, d)
-		if err != nil {
-			return err
+// referrers lists the referrers of a digest in the first place that has some.
+func (s *Repository) referrers(ctx context.Context, d release.Digest) (found []v1.Descriptor, err error) {
+	err = s.try(ctx, referrersRequest(d), func(p place) (err error) {
+		if found, err = p.referrers(ctx, d); err == nil && len(found) == 0 {
+			err = failure.ErrNotFound
 		}
-		for _, desc := range listed {
-			if !slices.ContainsFunc(found, func(f Referrer) bool { return f.Digest == desc.Digest }) {
-				found = append(found, Referrer{desc, p.String()})
-			}
-		}
-		if !slices.ContainsFunc(listed, wanted) {
-			return failure.ErrNotFound
-		}
-		return nil
+		return err
 	})
 	if isNotFound(err) {
 		err = nil
 	}
 	return found, err
+}
+
+func referrersRequest(d release.Digest) request {
+	return request{doing: "listing referrers of", identifier: string(d)}
+}
+
+// Found is what one place has attached to a digest: the document at a tag, or referrers.
+type Found struct {
+	// From is the place.
+	From string
+	// Tagged is the document at the tag; nil for referrers.
+	Tagged    *document.Document
+	Referrers []v1.Descriptor
+}
+
+// InEachPlace yields what each place has attached to a digest: the document at a tag, and then the referrers. It sends a request only when
+// the caller asks for more, so a silent place does not hide what the places before it have. If the request for the tag fails, the request
+// for the referrers follows after all other places.
+func (s *Repository) InEachPlace(ctx context.Context, d release.Digest, tag string) iter.Seq2[Found, error] {
+	return func(yield func(Found, error) bool) {
+		list := func(c *candidate) bool {
+			found := Found{From: c.String()}
+			err := s.ask(ctx, c, referrersRequest(d), func(p place) (err error) {
+				found.Referrers, err = p.referrers(ctx, d)
+				return err
+			})
+			return len(found.Referrers) == 0 && err == nil || yield(found, err)
+		}
+		var failed []*candidate
+		for _, c := range s.order() {
+			var raw []byte
+			err := s.ask(ctx, c, request{doing: "fetching", identifier: tag}, func(p place) (err error) {
+				raw, err = p.document(ctx, tag)
+				return err
+			})
+			found, isFailed := Found{From: c.String()}, err != nil
+			if raw != nil {
+				found.Tagged, err = parseTagged(raw, found.From, tag)
+			}
+			if (raw != nil || err != nil) && !yield(found, err) {
+				return
+			}
+			if isFailed {
+				failed = append(failed, c)
+			} else if !list(c) {
+				return
+			}
+		}
+		for _, c := range failed {
+			if !list(c) {
+				return
+			}
+		}
+	}
 }

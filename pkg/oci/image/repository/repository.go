@@ -273,10 +273,7 @@ func (s *Repository) try(ctx context.Context, w request, ask func(place) error) 
 		case err == nil:
 			return nil
 		case errors.Is(ctx.Err(), context.DeadlineExceeded):
-			if !errors.Is(err, context.DeadlineExceeded) { // the caller gave the deadline a cause of its own
-				err = fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
-			}
-			answers[c] = err
+			answers[c] = overdue(err)
 			return s.refusal(w, answers)
 		case ctx.Err() != nil || errors.As(err, &local):
 			return fmt.Errorf("%s %s of %s: %w", w.doing, w.identifier, c, err)
@@ -284,6 +281,36 @@ func (s *Repository) try(ctx context.Context, w request, ask func(place) error) 
 		answers[c] = err
 	}
 	return s.refusal(w, answers)
+}
+
+// overdue marks an error after the caller's deadline, which may have a cause of its own.
+func overdue(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
+}
+
+// ask asks one place, unless it must not be contacted again. It returns nil if the place lacks the content.
+func (s *Repository) ask(ctx context.Context, c *candidate, w request, get func(place) error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if s.isOver(c) {
+		return nil
+	}
+	err := get(c.place)
+	s.learn(ctx, c, err, w.content)
+	if err == nil || isNotFound(err) {
+		return nil
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		err = overdue(err)
+	}
+	if remote, ok := c.place.(*remotePlace); ok {
+		return failure.Explain(w.doing, remote.ref(w.identifier), err)
+	}
+	return fmt.Errorf("%s %s of %s: %w", w.doing, w.identifier, c, err)
 }
 
 // refusal returns an error with the results of all places, including earlier failures. A place without a result was not asked in time.
@@ -327,11 +354,6 @@ func (s *Repository) isOver(c *candidate) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return c.gone
-}
-
-// Exhausted reports whether no place may be queried again; see LeaveUnreachable.
-func (s *Repository) Exhausted() bool {
-	return !slices.ContainsFunc(s.places, func(c *candidate) bool { return !s.isOver(c) })
 }
 
 // learn records a place's result. It ignores errors of the local disk and a canceled context.
