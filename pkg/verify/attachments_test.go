@@ -3,6 +3,7 @@ package verify_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"testing"
 	"testing/fstest"
@@ -218,6 +219,29 @@ func TestSignatureOfTheMirrorSufficesIfTheSourceIsSilent(t *testing.T) {
 			require.ErrorContains(t, err, copied.Repository()+":sha256-"+copied.Digest.Hex()+".sig: team: not signed with this key")
 			require.ErrorContains(t, err, "registry "+silent+" does not respond in time")
 		})
+	}
+}
+
+// TestSignatureOfTheSourceSufficesIfTheMirrorHasOthers has a mirror that was filled before the team signed the release, or a hostile one.
+//
+//threat:mirror-worthless-signatures
+func TestSignatureOfTheSourceSufficesIfTheMirrorHasOthers(t *testing.T) {
+	signer, trust := keySigner(t)
+	worthless, _ := keySigner(t)
+	for name, attach := range map[string]func(context.Context, release.Image) error{"tag": worthless.Attach, "referrer": worthless.AttachReferrer} {
+		for _, n := range []int{1, 65} {
+			t.Run(fmt.Sprintf("it ignores %d worthless signatures attached by %s", n, name), func(t *testing.T) {
+				mirror, source := fixture.StartRegistry(t), fixture.StartRegistry(t)
+				img, copied, reader := mirrored(t, mirror, source)
+				for range n {
+					require.NoError(t, attach(t.Context(), copied))
+				}
+				require.NoError(t, signer.Attach(t.Context(), img))
+				evidence, err := newVerifier(t, trust, verify.Sources{Attachments: reader(source.Host())}).Verify(t.Context(), img)
+				require.NoError(t, err)
+				require.Contains(t, evidence[0].Store, img.Repository())
+			})
+		}
 	}
 }
 

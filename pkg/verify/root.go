@@ -121,8 +121,10 @@ func (c candidate) attached() (*sigstore.Signature, error) {
 
 // place is a location with signatures for one method.
 type place struct {
-	name       string
-	method     string
+	name   string
+	method string
+	// bounded is set if candidates limits their number itself.
+	bounded    bool
 	candidates func(ctx context.Context, image release.Image) iter.Seq2[candidate, error]
 }
 
@@ -187,10 +189,11 @@ func storePlace(s store.Store) place {
 	}
 }
 
-// attachmentPlace searches the image's registry and its mirrors.
+// attachmentPlace searches the image's registry and its mirrors. Their limits are separate, so that one of them cannot hide the signatures
+// of another.
 func attachmentPlace(source Attachments) place {
 	return place{
-		name: "signatures attached to the image", method: MethodSigstore,
+		name: "signatures attached to the image", method: MethodSigstore, bounded: true,
 		candidates: func(ctx context.Context, image release.Image) iter.Seq2[candidate, error] {
 			return func(yield func(candidate, error) bool) {
 				for found, err := range source.Attachments(ctx, image) {

@@ -39,14 +39,14 @@ const (
 	// searchWidth is the maximum number of places searched in parallel. It exceeds the number of stores that ClusterVersion allows, so no
 	// store has to wait until another one times out.
 	searchWidth = 40
-	// maxCandidates is the maximum number of signatures of a digest that are examined in one place. maxNoise is the maximum number of other
+	// maxCandidates is the maximum number of signatures of a digest that are examined in one store. maxNoise is the maximum number of other
 	// objects that are skipped there.
 	maxCandidates = 64
 	maxNoise      = 200
 )
 
-// Attachments yields the signatures that are attached to an image in its registry and the mirrors. Package image implements it.
-// Without signatures, it yields nothing. The verifier examines signatures as they come, and stops as soon as they
+// Attachments yields the signatures that are attached to an image in its registry and the mirrors. Package image implements it, and
+// bounds their number. Without signatures, it yields nothing. The verifier examines signatures as they come, and stops as soon as they
 // satisfy the policy.
 type Attachments interface {
 	Attachments(ctx context.Context, image release.Image) iter.Seq2[release.Attachment, error]
@@ -236,13 +236,13 @@ func (v *Verifier) search(ctx context.Context, p place, image release.Image, t *
 		}
 		if err != nil {
 			a.add(remark(err))
-			if noise++; noise > maxNoise {
+			if noise++; noise > maxNoise && !p.bounded {
 				a.end = fmt.Sprintf("more than %d objects that are not signatures, the rest is ignored", maxNoise)
 				break
 			}
 			continue
 		}
-		if seen++; seen > maxCandidates {
+		if seen++; seen > maxCandidates && !p.bounded {
 			a.end = fmt.Sprintf("more than %d signatures, the rest is ignored", maxCandidates)
 			break
 		}
