@@ -3,9 +3,11 @@ package image_test
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"net"
@@ -13,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -722,6 +725,65 @@ func TestUnreachableRegistryIsContactedOnce(t *testing.T) {
 		require.ErrorIs(t, err, failure.ErrUnauthorized)
 		assert.Equal(t, 1, source.Count(http.MethodGet, "/referrers/"))
 	})
+}
+
+// TestReferrersOnAllPagesAreFound has a list that does not fit into one response. The OCI distribution specification then requires a Link
+// header.
+//
+//threat:endless-referrers
+func TestReferrersOnAllPagesAreFound(t *testing.T) {
+	const bundle = "application/vnd.dev.sigstore.bundle.v0.3+json"
+	for _, tt := range []struct {
+		name string
+		// link is the Link header of page n, before its parameters.
+		link  func(s *hostile, n int) string
+		pages int
+		err   error
+	}{
+		{"follows relative links", func(_ *hostile, n int) string { return fmt.Sprintf("?page=%d", n+1) }, 3, nil},
+		{"follows absolute links", func(s *hostile, n int) string { return fmt.Sprintf("%s/v2/platform/release/more?page=%d", s.URL, n+1) }, 3, nil},
+		{"reads ten pages at most", func(_ *hostile, n int) string { return fmt.Sprintf("?page=%d", n+1) }, 11, failure.ErrLimit},
+		{"stays on the host", func(*hostile, int) string { return "http://other.example/v2/platform/release/more?page=2" }, 3, failure.ErrIntegrity},
+		{"rejects an invalid link", func(*hostile, int) string { return "http://[" }, 3, failure.ErrIntegrity},
+	} {
+		t.Run("it "+tt.name, func(t *testing.T) {
+			s := startHostile(t)
+			img := s.image()
+			subject := v1.Descriptor{MediaType: types.OCIManifestSchema1, Digest: v1.Hash{Algorithm: "sha256", Hex: img.Digest.Hex()}, Size: 100}
+			var served int
+			page := func(w http.ResponseWriter, r *http.Request) {
+				n, _ := strconv.Atoi(cmp.Or(r.URL.Query().Get("page"), "1"))
+				text, err := json.Marshal(struct {
+					v1.Manifest
+					ArtifactType string `json:"artifactType"`
+				}{v1.Manifest{
+					SchemaVersion: 2, MediaType: types.OCIManifestSchema1, Config: v1.Descriptor{MediaType: bundle, Digest: subject.Digest},
+					Layers: []v1.Descriptor{s.add(bundle, fmt.Append(nil, n))}, Subject: &subject,
+				}, bundle})
+				assert.NoError(t, err)
+				desc := s.add(types.OCIManifestSchema1, text)
+				desc.ArtifactType = bundle
+				w.Header().Set("Content-Type", string(types.OCIImageIndex))
+				if n < tt.pages {
+					w.Header().Set("Link", "<"+tt.link(s, n)+`>; rel="next"`)
+				}
+				served = n
+				assert.NoError(t, json.NewEncoder(w).Encode(v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: []v1.Descriptor{desc}}))
+			}
+			s.answer("referrers/"+string(img.Digest), page)
+			s.answer("more", page)
+			found, err := attachments(t.Context(), open(t, image.Options{}), img)
+			require.ErrorIs(t, err, tt.err)
+			require.Len(t, found, served)
+			assert.Equal(t, map[error]int{nil: 3, failure.ErrLimit: 10, failure.ErrIntegrity: 1}[tt.err], served)
+
+			repository, err := open(t, image.Options{}).Repository(img)
+			require.NoError(t, err)
+			attached, err := repository.Attached(t.Context(), img.Digest)
+			require.ErrorIs(t, err, tt.err, "a copy that lacks referrers is reported")
+			assert.Len(t, attached, served)
+		})
+	}
 }
 
 // fallback adds a referrer to the fallback tag, for registries without the referrers API.

@@ -95,10 +95,15 @@ func parseTagged(raw []byte, from, tag string) (*document.Document, error) {
 	return doc, nil
 }
 
-// referrers lists the referrers of a digest in the first place that has some.
+// referrers lists the referrers of a digest in the first place that has some. If no place returns its whole list, it returns the longest
+// list with an error.
 func (s *Repository) referrers(ctx context.Context, d release.Digest) (found []v1.Descriptor, err error) {
-	err = s.try(ctx, referrersRequest(d), func(p place) (err error) {
-		if found, err = p.referrers(ctx, d); err == nil && len(found) == 0 {
+	err = s.try(ctx, referrersRequest(d), func(p place) error {
+		listed, err := p.referrers(ctx, d)
+		if len(listed) > len(found) || err == nil && len(listed) > 0 {
+			found = listed
+		}
+		if err == nil && len(listed) == 0 {
 			err = failure.ErrNotFound
 		}
 		return err

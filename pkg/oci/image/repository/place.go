@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
+	"regexp"
 	"strings"
 	"sync"
 
@@ -97,29 +99,42 @@ func (p *remotePlace) blob(ctx context.Context, d release.Digest) (io.ReadCloser
 	if err != nil {
 		return nil, err
 	}
-	if t.body == nil {
+	if t.response == nil {
 		return closer, nil
 	}
 	return struct {
 		io.Reader
 		io.Closer
-	}{t.body, closer}, nil
+	}{t.response.Body, closer}, nil
 }
 
-// tap receives the body of the transport's latest response to a request. It avoids hashing twice: the library wraps a blob's body to hash
-// it, but our readers must hash it too, because they resume at other places.
-type tap struct{ body io.Reader }
+// tap gives access to the requests of the library. It avoids hashing twice: the library wraps a blob's body to hash it, but our readers must
+// hash it too, because they resume at other places. It also reads lists with several pages, of which the library reads only the first.
+type tap struct {
+	// response is the latest response.
+	response *http.Response
+	// page replaces the path and the query of requests for the referrers of a digest; nil for the first page.
+	page *url.URL
+}
 
 type tapKey struct{}
 
-// tappedTransport stores response bodies in the tap in a request's context.
+// tappedTransport serves the tap in a request's context.
 type tappedTransport struct{ inner http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
 func (t tappedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	tap, ok := req.Context().Value(tapKey{}).(*tap)
+	if !ok {
+		return t.inner.RoundTrip(req)
+	}
+	if tap.page != nil && strings.Contains(req.URL.Path, "/referrers/sha256:") {
+		req = req.Clone(req.Context())
+		req.URL.Path, req.URL.RawPath, req.URL.RawQuery = tap.page.Path, tap.page.RawPath, tap.page.RawQuery
+	}
 	resp, err := t.inner.RoundTrip(req)
-	if tap, ok := req.Context().Value(tapKey{}).(*tap); ok && err == nil {
-		tap.body = resp.Body
+	if err == nil {
+		tap.response = resp
 	}
 	return resp, err
 }
@@ -168,12 +183,30 @@ func (p *remotePlace) attachedTags(ctx context.Context) map[string]bool {
 	return attached
 }
 
+// maxReferrerPages is the maximum number of pages of referrers that are read. A page has up to 4 MiB.
+const maxReferrerPages = 10
+
 // referrers implements place. It uses the referrers API, or the fallback tag if the registry does not have the API (OCI distribution
-// specification).
-func (p *remotePlace) referrers(ctx context.Context, d release.Digest) ([]v1.Descriptor, error) {
-	ref := p.repo.Digest(string(d))
+// specification). After an error, it returns the pages read so far.
+func (p *remotePlace) referrers(ctx context.Context, d release.Digest) (found []v1.Descriptor, err error) {
+	t := &tap{}
+	ctx = context.WithValue(ctx, tapKey{}, t)
+	for range maxReferrerPages {
+		listed, err := p.referrersPage(ctx, d)
+		if err != nil {
+			return found, err
+		}
+		found = append(found, listed...)
+		if t.page, err = p.nextPage(t.response); t.page == nil || err != nil {
+			return found, err
+		}
+	}
+	return found, fmt.Errorf("%w: the list of referrers has more than %d pages; ignoring the rest", failure.ErrLimit, maxReferrerPages)
+}
+
+func (p *remotePlace) referrersPage(ctx context.Context, d release.Digest) ([]v1.Descriptor, error) {
 	// The puller is already authenticated, but does not pass the context.
-	index, err := remote.Referrers(ref, append(p.access.RemoteFor(ctx), remote.Reuse(p.puller))...)
+	index, err := remote.Referrers(p.repo.Digest(string(d)), append(p.access.RemoteFor(ctx), remote.Reuse(p.puller))...)
 	if err != nil {
 		return nil, err
 	}
@@ -186,4 +219,23 @@ func (p *remotePlace) referrers(ctx context.Context, d release.Digest) ([]v1.Des
 		return nil, err
 	}
 	return doc.Manifests, nil
+}
+
+// nextLink matches the next page in a Link header (RFC 8288).
+var nextLink = regexp.MustCompile(`<([^>]*)>[^,]*;\s*rel="?next"?`)
+
+// nextPage returns the address of the next page of a list, nil after the last page.
+func (p *remotePlace) nextPage(resp *http.Response) (*url.URL, error) {
+	link := nextLink.FindStringSubmatch(strings.Join(resp.Header.Values("Link"), ","))
+	if link == nil {
+		return nil, nil
+	}
+	next, err := resp.Request.URL.Parse(link[1])
+	if err != nil {
+		return nil, fmt.Errorf("%w: the list of referrers has an invalid Link: %w", failure.ErrIntegrity, err)
+	}
+	if next.Host != p.repo.RegistryStr() {
+		return nil, fmt.Errorf("%w: the list of referrers continues on another host, %s", failure.ErrIntegrity, next.Host)
+	}
+	return next, nil
 }
