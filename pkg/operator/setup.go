@@ -9,11 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	batchv1client "k8s.io/client-go/kubernetes/typed/batch/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion"
@@ -26,7 +23,6 @@ import (
 	"github.com/cluster-version/cvo/pkg/engine/report"
 	"github.com/cluster-version/cvo/pkg/kube/events"
 	"github.com/cluster-version/cvo/pkg/kube/replica"
-	"github.com/cluster-version/cvo/pkg/kube/watch"
 	"github.com/cluster-version/cvo/pkg/oci/retrieve"
 	"github.com/cluster-version/cvo/pkg/operator/clustermetrics"
 	"github.com/cluster-version/cvo/pkg/operator/endpoint"
@@ -204,27 +200,7 @@ func (s *setup) stages(retriever *retrieve.Retriever) accept.Stages {
 }
 
 func (s *setup) addController(ctx context.Context) error {
-	// The watch starts with the other caches, before the election, so a new leader reconciles at once. The controller does not start a watch
-	// of its own with For, because it then checks only every 100 ms whether it has received the existing object.
-	informer, err := s.Manager.GetCache().GetInformer(ctx, &configv1.ClusterVersion{}, cache.BlockUntilSynced(false))
-	if err == nil {
-		_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-			AddFunc:    func(any) { s.sources.Changed() },
-			UpdateFunc: func(any, any) { s.sources.Changed() },
-			DeleteFunc: func(any) { s.sources.Changed() },
-		})
-	}
-	if err != nil {
-		return fmt.Errorf("watching the ClusterVersion: %w", err)
-	}
-	controller := builder.ControllerManagedBy(s.Manager).Named("clusterversion").WithOptions(watch.Retries())
-	for _, source := range s.sources.All() {
-		controller.WatchesRawSource(source)
-	}
-	if err := controller.Complete(s.reconciler); err != nil {
-		return fmt.Errorf("setting up the controller: %w", err)
-	}
-	return nil
+	return s.sources.AddController(ctx, s.Manager, s.reconciler)
 }
 
 // addKeepers adds other work that runs while this process leads.

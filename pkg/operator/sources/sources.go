@@ -13,14 +13,19 @@ import (
 	"k8s.io/client-go/dynamic"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/metadata"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
+	"github.com/cluster-version/cvo/pkg/kube/watch"
 )
 
 // Sources request reconciles of the ClusterVersion for changes of other watched objects and for background work.
@@ -68,7 +73,30 @@ func (s *Sources) Changed() {
 	}
 }
 
-// All returns the sources that a controller of ClusterVersions starts.
-func (s *Sources) All() []source.Source {
-	return []source.Source{s.Settings, s.Obstacles, source.Channel(s.changes, &handler.EnqueueRequestForObject{}), s.Control}
+// AddController adds a controller of the ClusterVersion to the manager. It calls the reconciler after each change of the ClusterVersion and
+// each request of a source.
+func (s *Sources) AddController(ctx context.Context, mgr manager.Manager, reconciler reconcile.Reconciler) error {
+	// The watch starts with the other caches, before the election, so a new leader reconciles at once. The controller does not start a watch
+	// of its own with For, because it then checks only every 100 ms whether it has received the existing object.
+	informer, err := mgr.GetCache().GetInformer(ctx, &configv1.ClusterVersion{}, cache.BlockUntilSynced(false))
+	if err == nil {
+		_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+			AddFunc:    func(any) { s.Changed() },
+			UpdateFunc: func(any, any) { s.Changed() },
+			DeleteFunc: func(any) { s.Changed() },
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("watching the ClusterVersion: %w", err)
+	}
+	err = builder.ControllerManagedBy(mgr).Named("clusterversion").WithOptions(watch.Retries()).
+		WatchesRawSource(s.Settings).
+		WatchesRawSource(s.Obstacles).
+		WatchesRawSource(source.Channel(s.changes, &handler.EnqueueRequestForObject{})).
+		WatchesRawSource(s.Control).
+		Complete(reconciler)
+	if err != nil {
+		return fmt.Errorf("setting up the controller: %w", err)
+	}
+	return nil
 }
