@@ -260,6 +260,26 @@ func (h *hostile) add(mediaType types.MediaType, data []byte) v1.Descriptor {
 	return v1.Descriptor{MediaType: mediaType, Digest: hash, Size: int64(len(data))}
 }
 
+// bundle is the media type of a sigstore bundle.
+const bundle = "application/vnd.dev.sigstore.bundle.v0.3+json"
+
+// bundle stores a manifest that attaches a sigstore bundle to an image, and returns its descriptor.
+func (h *hostile) bundle(img release.Image, layer v1.Descriptor) v1.Descriptor {
+	text, err := json.Marshal(struct {
+		v1.Manifest
+		ArtifactType string `json:"artifactType"`
+	}{v1.Manifest{
+		SchemaVersion: 2, MediaType: types.OCIManifestSchema1, Config: v1.Descriptor{MediaType: bundle, Digest: layer.Digest}, Layers: []v1.Descriptor{layer},
+		Subject: &v1.Descriptor{MediaType: types.OCIManifestSchema1, Digest: v1.Hash{Algorithm: "sha256", Hex: img.Digest.Hex()}, Size: 100},
+	}, bundle})
+	if err != nil {
+		panic(err)
+	}
+	desc := h.add(types.OCIManifestSchema1, text)
+	desc.ArtifactType = bundle
+	return desc
+}
+
 // put stores a manifest.
 func (h *hostile) put(manifest string) release.Image {
 	desc := h.add(types.OCIManifestSchema1, []byte(manifest))

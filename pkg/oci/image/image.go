@@ -9,7 +9,7 @@
 //	the layers                            512; 2 GiB each as transferred
 //	all layers, unpacked                  4 GiB and 300,000 entries; a compression ratio of 200 beyond 64 MiB
 //	the files in the manifest folders     20,000; 8 MiB each, 128 MiB together
-//	the signatures attached to an image   64; 1 MiB each
+//	the signatures attached to an image   64 in each mirror or registry; 1 MiB each, about 8 MiB together
 package image
 
 import (
@@ -54,10 +54,11 @@ type Limits struct {
 	ManifestBytes int64
 	// Manifests bounds the number of images in an index; default 1,000.
 	Manifests int
-	// Attachments bounds the number of signatures attached to an image; default 64.
+	// Attachments bounds the number of signatures attached to an image in each of its places; default 64.
 	Attachments int
-	// AttachmentBytes bounds the size of each signature; default 1 MiB.
-	AttachmentBytes int64
+	// AttachmentBytes bounds the size of each signature with its annotations; default 1 MiB. AllAttachmentBytes bounds the size of the
+	// signatures in one place with their manifests; default 8 MiB. The last one may exceed it.
+	AttachmentBytes, AllAttachmentBytes int64
 }
 
 // WithDefaults returns the limits with zero fields replaced by their defaults.
@@ -67,6 +68,7 @@ func (l Limits) WithDefaults() Limits {
 	setDefault(&l.Manifests, 1000)
 	setDefault(&l.Attachments, 64)
 	setDefault(&l.AttachmentBytes, 1<<20)
+	setDefault(&l.AllAttachmentBytes, 8<<20)
 	return l
 }
 

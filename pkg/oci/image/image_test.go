@@ -585,7 +585,6 @@ func TestProgressReportsEveryByte(t *testing.T) {
 
 func TestAttachmentsAreFound(t *testing.T) {
 	const simple = "application/vnd.dev.cosign.simplesigning.v1+json"
-	const bundle = "application/vnd.dev.sigstore.bundle.v0.3+json"
 	registry := fixture.StartRegistry(t)
 	built := build(t, []entry{{"manifests/a.yaml", "a", 0}})
 	img := push(t, registry, built)
@@ -732,7 +731,6 @@ func TestUnreachableRegistryIsContactedOnce(t *testing.T) {
 //
 //threat:endless-referrers
 func TestReferrersOnAllPagesAreFound(t *testing.T) {
-	const bundle = "application/vnd.dev.sigstore.bundle.v0.3+json"
 	for _, tt := range []struct {
 		name string
 		// link is the Link header of page n, before its parameters.
@@ -749,20 +747,10 @@ func TestReferrersOnAllPagesAreFound(t *testing.T) {
 		t.Run("it "+tt.name, func(t *testing.T) {
 			s := startHostile(t)
 			img := s.image()
-			subject := v1.Descriptor{MediaType: types.OCIManifestSchema1, Digest: v1.Hash{Algorithm: "sha256", Hex: img.Digest.Hex()}, Size: 100}
 			var served int
 			page := func(w http.ResponseWriter, r *http.Request) {
 				n, _ := strconv.Atoi(cmp.Or(r.URL.Query().Get("page"), "1"))
-				text, err := json.Marshal(struct {
-					v1.Manifest
-					ArtifactType string `json:"artifactType"`
-				}{v1.Manifest{
-					SchemaVersion: 2, MediaType: types.OCIManifestSchema1, Config: v1.Descriptor{MediaType: bundle, Digest: subject.Digest},
-					Layers: []v1.Descriptor{s.add(bundle, fmt.Append(nil, n))}, Subject: &subject,
-				}, bundle})
-				assert.NoError(t, err)
-				desc := s.add(types.OCIManifestSchema1, text)
-				desc.ArtifactType = bundle
+				desc := s.bundle(img, s.add(bundle, fmt.Append(nil, n)))
 				w.Header().Set("Content-Type", string(types.OCIImageIndex))
 				if n < tt.pages {
 					w.Header().Set("Link", "<"+tt.link(s, n)+`>; rel="next"`)
@@ -782,6 +770,56 @@ func TestReferrersOnAllPagesAreFound(t *testing.T) {
 			attached, err := repository.Attached(t.Context(), img.Digest)
 			require.ErrorIs(t, err, tt.err, "a copy that lacks referrers is reported")
 			assert.Len(t, attached, served)
+		})
+	}
+}
+
+// TestAttachmentsNeedLittleMemoryAndDisk has signatures at which the operator looks before anything of the image is verified.
+//
+//threat:large-attachments
+func TestAttachmentsNeedLittleMemoryAndDisk(t *testing.T) {
+	for _, tt := range []struct {
+		name                 string
+		payload, annotations int
+		// found is the number of signatures, and read the number of their manifests, which contain the annotations.
+		found, read int
+	}{
+		{"limits all payloads", 300 << 10, 0, 28, 28},
+		{"limits all annotations", 10, 300 << 10, 27, 28},
+		{"limits each payload", 2 << 20, 0, 0, 64},
+		{"limits each annotation", 10, 2 << 20, 0, 4},
+	} {
+		t.Run("it "+tt.name, func(t *testing.T) {
+			s := startHostile(t)
+			img := s.image()
+			index := v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex}
+			read := 0
+			for i := range 64 {
+				layer := s.add(bundle, bytes.Repeat([]byte{byte(i)}, tt.payload))
+				layer.Annotations = map[string]string{"a": strings.Repeat("x", tt.annotations)}
+				desc := s.bundle(img, layer)
+				text := s.content[desc.Digest.String()]
+				s.answer("manifests/"+desc.Digest.String(), func(w http.ResponseWriter, _ *http.Request) {
+					read++
+					w.Header().Set("Content-Type", string(types.OCIManifestSchema1))
+					_, _ = w.Write(text)
+				})
+				index.Manifests = append(index.Manifests, desc)
+			}
+			s.answer("referrers/"+string(img.Digest), func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", string(types.OCIImageIndex))
+				assert.NoError(t, json.NewEncoder(w).Encode(index))
+			})
+			dir := t.TempDir()
+			r := open(t, image.Options{CacheDir: dir})
+			t.Setenv("TMPDIR", filepath.Join(dir, "missing"))
+			found, err := attachments(t.Context(), r, img)
+			require.ErrorIs(t, err, failure.ErrLimit)
+			assert.Len(t, found, tt.found)
+			assert.Equal(t, tt.read, read)
+			cached, err := filepath.Glob(filepath.Join(dir, "blobs", "sha256", "*"))
+			require.NoError(t, err)
+			assert.Empty(t, cached, "unverified signatures are not cached")
 		})
 	}
 }

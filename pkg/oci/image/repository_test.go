@@ -453,7 +453,6 @@ func TestAttachedListsSignaturesOfAnImage(t *testing.T) {
 		require.NoError(t, remote.Write(ref, attached, remote.WithContext(t.Context())))
 		return digest
 	}
-	const bundle = "application/vnd.dev.sigstore.bundle.v0.3+json"
 	bill := attach("application/spdx+json", artifact("application/spdx+json", "bill of materials"))
 	signature := attach("application/vnd.oci.empty.v1+json", artifact(bundle, "bundle"))
 	other := attach("application/vnd.oci.empty.v1+json", artifact("text/plain", "nothing of interest"))

@@ -31,10 +31,13 @@ const (
 
 // Attachments yields the signatures attached to an image: in each of its places, the layers of the image at tag sha256-<hex>.sig, and then
 // the signatures among the referrers. It sends requests only as the caller continues. An image without signatures yields nothing. An error
-// concerns one signature or one place; others may follow. The limits apply to each place. Attachments does not verify signatures.
+// concerns one signature or one place; others may follow. The limits apply to each place. Attachments does not verify signatures, so it
+// stores nothing in the cache. A restart changes nothing: the tag and the list of referrers come from a registry each time.
 func (r *Reader) Attachments(ctx context.Context, img release.Image) iter.Seq2[release.Attachment, error] {
 	return func(yield func(release.Attachment, error) bool) {
-		s, err := r.Repository(img)
+		uncached := r.sources
+		uncached.Cache = nil
+		s, err := repository.Open(uncached, img)
 		if err != nil {
 			yield(release.Attachment{}, err)
 			return
@@ -43,7 +46,7 @@ func (r *Reader) Attachments(ctx context.Context, img release.Image) iter.Seq2[r
 		c := &collector{repository: s, limits: r.opts.Limits, subject: img.Digest, yield: yield, seen: map[string]bool{}}
 		for found, err := range s.InEachPlace(ctx, img.Digest, repository.AttachedTag(img.Digest, ".sig")) {
 			if found.From != c.from {
-				c.from, c.read, c.full = found.From, 0, false
+				c.from, c.read, c.bytes, c.full = found.From, 0, 0, false
 			}
 			if err != nil {
 				c.fail(err)
@@ -69,14 +72,26 @@ type collector struct {
 	stopped bool
 	// seen are the digests of the documents read so far, because places often have the same ones.
 	seen map[string]bool
-	// from is the current place, and read the number of its signatures read so far. full is set when they exceed a limit.
-	from string
-	read int
+	// from is the current place. read is the number of its signatures read so far, and bytes the size of their documents and payloads.
+	from  string
+	read  int
+	bytes int64
+	// full is set when read or bytes has reached its limit and the place has more signatures.
 	full bool
 }
 
 func (c *collector) emit(a release.Attachment, err error) {
 	c.stopped = c.stopped || !c.yield(a, err)
+}
+
+// wantsMore reports whether the next signature of the place is read.
+func (c *collector) wantsMore() bool {
+	if !c.full && (c.read >= c.limits.Attachments || c.bytes >= c.limits.AllAttachmentBytes) {
+		c.full = true
+		c.fail(fmt.Errorf("%w: %s has more than %d signatures, or more than %d bytes of them; ignoring the rest",
+			failure.ErrLimit, c.from, c.limits.Attachments, c.limits.AllAttachmentBytes))
+	}
+	return !c.full && !c.stopped
 }
 
 func (c *collector) fail(err error) { c.emit(release.Attachment{}, err) }
@@ -95,6 +110,7 @@ func (c *collector) tagged(ctx context.Context, doc *document.Document) {
 	case doc.IsIndex():
 		c.fail(fmt.Errorf("reading %s: %w: it is an index instead of an image", store, failure.ErrIntegrity))
 	case c.isNew(string(doc.Digest)):
+		c.bytes += int64(len(doc.Raw))
 		c.layers(ctx, store, doc.Layers, "")
 	}
 }
@@ -113,7 +129,7 @@ func (c *collector) referrers(ctx context.Context, listed []v1.Descriptor) {
 		listed = listed[:c.limits.Attachments]
 	}
 	for _, desc := range listed {
-		if c.stopped || c.full {
+		if !c.wantsMore() {
 			return
 		}
 		if err := c.referrer(ctx, desc); err != nil {
@@ -134,6 +150,7 @@ func (c *collector) referrer(ctx context.Context, listed v1.Descriptor) error {
 	if err != nil {
 		return err
 	}
+	c.bytes += int64(len(doc.Raw))
 	store := fmt.Sprintf("%s@%s", c.from, digest)
 	if doc.Subject == nil || doc.Subject.Digest.String() != string(c.subject) || doc.IsIndex() {
 		return fmt.Errorf("reading %s: %w: it is listed as a signature of %s but does not refer to it", store, failure.ErrIntegrity, c.subject)
@@ -174,16 +191,11 @@ func isGeneric(artifactType string) bool {
 // layers reads each layer of a signature image. Layers without their own signature type get the artifact type of a bundle.
 func (c *collector) layers(ctx context.Context, store string, layers []v1.Descriptor, artifact string) {
 	for i, desc := range layers {
-		if c.stopped || c.full {
-			return
-		}
-		if c.read >= c.limits.Attachments {
-			c.full = true
-			c.fail(fmt.Errorf("%w: %s has more than %d signatures; ignoring the rest", failure.ErrLimit, c.from, c.limits.Attachments))
+		if !c.wantsMore() {
 			return
 		}
 		c.read++ // broken signatures count
-		payload, err := c.repository.Small(ctx, desc, c.limits.AttachmentBytes)
+		payload, err := c.payload(ctx, desc)
 		if err != nil {
 			c.fail(fmt.Errorf("reading %s: layer %d: %w", store, i+1, err))
 			continue
@@ -194,4 +206,17 @@ func (c *collector) layers(ctx context.Context, store string, layers []v1.Descri
 		}
 		c.emit(release.Attachment{Store: store, MediaType: mediaType, Payload: payload, Annotations: desc.Annotations}, nil)
 	}
+}
+
+func (c *collector) payload(ctx context.Context, desc v1.Descriptor) ([]byte, error) {
+	size := desc.Size
+	for name, value := range desc.Annotations {
+		size += int64(len(name) + len(value))
+	}
+	if size > c.limits.AttachmentBytes {
+		return nil, fmt.Errorf("%w: the signature with its annotations has %d bytes, the limit is %d", failure.ErrLimit, size, c.limits.AttachmentBytes)
+	}
+	payload, err := c.repository.Small(ctx, desc, c.limits.AttachmentBytes)
+	c.bytes += int64(len(payload))
+	return payload, err
 }

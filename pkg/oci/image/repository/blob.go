@@ -49,6 +49,11 @@ func (s *Repository) Blob(ctx context.Context, desc v1.Descriptor) (io.ReadClose
 
 // File returns verified content from disk or memory.
 func (s *Repository) File(ctx context.Context, desc v1.Descriptor, report Reporter) (io.ReadCloser, error) {
+	return s.file(ctx, desc, report, inMemory)
+}
+
+// file returns verified content. Without a cache, it keeps up to inMemory bytes in memory.
+func (s *Repository) file(ctx context.Context, desc v1.Descriptor, report Reporter, inMemory int64) (io.ReadCloser, error) {
 	d, err := document.Content(desc, s.opts.BlobBytes)
 	if err != nil {
 		return nil, err

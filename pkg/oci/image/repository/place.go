@@ -218,6 +218,10 @@ func (p *remotePlace) referrersPage(ctx context.Context, d release.Digest) ([]v1
 	if err != nil {
 		return nil, err
 	}
+	// The rest of a descriptor, such as its annotations, may be large, and is not needed.
+	for i, m := range doc.Manifests {
+		doc.Manifests[i] = v1.Descriptor{MediaType: m.MediaType, Size: m.Size, Digest: m.Digest, ArtifactType: m.ArtifactType}
+	}
 	return doc.Manifests, nil
 }
 

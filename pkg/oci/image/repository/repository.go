@@ -242,7 +242,7 @@ func (s *Repository) Small(ctx context.Context, desc v1.Descriptor, limit int64)
 	if _, err := document.Content(desc, limit); err != nil {
 		return nil, err
 	}
-	blob, err := s.File(ctx, desc, nil)
+	blob, err := s.file(ctx, desc, nil, limit)
 	if err != nil {
 		return nil, err
 	}
