@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"net"
 	"testing"
 	"testing/fstest"
@@ -93,6 +94,22 @@ func TestUnknownSignaturesOfADeadRegistryAreReported(t *testing.T) {
 	}
 	require.ErrorContains(t, refusal(policy.Policy{SigstoreKeys: keys}).Inaccessible, "registry "+host+" does not respond in time")
 	assert.NoError(t, refusal(policy.Policy{SigstoreKeys: keys, Keyrings: keyrings}).Inaccessible, "a signature is certainly missing")
+}
+
+// late yields its signatures after the deadline of the search.
+type late struct{ attachments }
+
+func (l late) Attachments(ctx context.Context, image release.Image) iter.Seq2[release.Attachment, error] {
+	<-ctx.Done()
+	return l.attachments.Attachments(ctx, image)
+}
+
+func TestSignatureThatWasReadCounts(t *testing.T) {
+	key := newKey(t, "P-256")
+	trust := policy.Policy{SigstoreKeys: []sigstore.PublicKey{publicKey(t, "team", key)}}
+	signed := late{attachments{found: []release.Attachment{tagged(t, key, simpleSigning(digest))}}}
+	_, err := newVerifier(t, trust, verify.Sources{Attachments: signed, StoreTimeout: time.Nanosecond}).Verify(t.Context(), image())
+	require.NoError(t, err)
 }
 
 func TestBothMethodsMustBeSatisfied(t *testing.T) {

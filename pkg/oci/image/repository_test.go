@@ -506,6 +506,15 @@ func TestAttachedListsSignaturesOfAnImage(t *testing.T) {
 		assert.Equal(t, img.Repository()+":sha256-"+img.Digest.Hex()+".sig", got[1].Store)
 		assert.Equal(t, img.Repository()+"@"+signature.String(), got[2].Store, "the mirror has no referrers")
 	})
+	t.Run("reads a document once that several places have", func(t *testing.T) {
+		mirror := fixture.StartRegistry(t)
+		_, err := fixture.Push(t.Context(), mirror, artifact("text/plain", ".sig"), "mirrored/release:sha256-"+img.Digest.Hex()+".sig")
+		require.NoError(t, err)
+		got, err := attachments(t.Context(), open(t, image.Options{Access: mirrored(t, "", registry.Host(), mirror.Host())}), img)
+		require.NoError(t, err)
+		require.Len(t, got, 2)
+		assert.Contains(t, got[0].Store, mirror.Host())
+	})
 	t.Run("reads attachments from a layout", func(t *testing.T) {
 		dir := layoutOf(t, map[string]mutate.Appendable{
 			"1.0.0":                               built,
