@@ -747,6 +747,7 @@ func TestReferrersOnAllPagesAreFound(t *testing.T) {
 		t.Run("it "+tt.name, func(t *testing.T) {
 			s := startHostile(t)
 			img := s.image()
+			mirrored := mirroredBy(t, nil, "", strings.TrimPrefix(s.URL, "http://"), fixture.StartRegistry(t).Host()) // by an empty registry
 			var served int
 			page := func(w http.ResponseWriter, r *http.Request) {
 				n, _ := strconv.Atoi(cmp.Or(r.URL.Query().Get("page"), "1"))
@@ -760,9 +761,11 @@ func TestReferrersOnAllPagesAreFound(t *testing.T) {
 			}
 			s.answer("referrers/"+string(img.Digest), page)
 			s.answer("more", page)
-			found, err := attachments(t.Context(), open(t, image.Options{}), img)
-			require.ErrorIs(t, err, tt.err)
-			require.Len(t, found, served)
+			for _, access := range []*reach.Access{nil, mirrored} {
+				found, err := attachments(t.Context(), open(t, image.Options{Access: access}), img)
+				require.ErrorIs(t, err, tt.err)
+				require.Len(t, found, served)
+			}
 			assert.Equal(t, map[error]int{nil: 3, failure.ErrLimit: 10, failure.ErrIntegrity: 1}[tt.err], served)
 
 			repository, err := open(t, image.Options{}).Repository(img)

@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -134,11 +135,14 @@ func (s *Repository) InEachPlace(ctx context.Context, d release.Digest, tag stri
 	return func(yield func(Found, error) bool) {
 		list := func(c *candidate) bool {
 			found := Found{From: c.String()}
+			var rest error
 			err := s.ask(ctx, c, referrersRequest(d), func(p place) (err error) {
-				found.Referrers, err = p.referrers(ctx, d)
+				if found.Referrers, err = p.referrers(ctx, d); len(found.Referrers) > 0 && err != nil {
+					rest, err = fmt.Errorf("listing all referrers of %s in %s: %w", d, c, err), nil // the place has those that it lists
+				}
 				return err
 			})
-			return len(found.Referrers) == 0 && err == nil || yield(found, err)
+			return len(found.Referrers) == 0 && err == nil || yield(found, cmp.Or(err, rest))
 		}
 		var failed []*candidate
 		for _, c := range s.order() {

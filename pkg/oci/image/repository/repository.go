@@ -291,7 +291,8 @@ func overdue(err error) error {
 	return fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
 }
 
-// ask asks one place, unless it must not be contacted again. It returns nil if the place lacks the content.
+// ask asks one place, unless it must not be contacted again. It returns nil if the place lacks the content, or must not be
+// contacted again.
 func (s *Repository) ask(ctx context.Context, c *candidate, w request, get func(place) error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -363,7 +364,7 @@ func (s *Repository) learn(ctx context.Context, c *candidate, err error, content
 	var local localError
 	switch {
 	case err == nil:
-		c.served = true
+		c.served, c.failed = true, nil
 	case ctx.Err() != nil || errors.As(err, &local):
 	case isNotFound(err):
 		c.lacking = c.lacking || content
