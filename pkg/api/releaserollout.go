@@ -98,8 +98,8 @@ type ReleaseRolloutStatus struct {
 	Preflight        *Preflight        `json:"preflight,omitempty"`
 }
 
-// PreflightRequest is a request with mode Preflight. A definition of ClusterVersion without the mode drops it from the spec. This record then
-// shows also another process that no administrator has requested the update.
+// PreflightRequest is a request with mode Preflight. A definition of ClusterVersion without the mode drops it from the spec. From
+// this record, another process knows that no administrator has requested the update.
 type PreflightRequest struct {
 	// ObservedGeneration is the generation of the ClusterVersion with the request.
 	ObservedGeneration int64 `json:"observedGeneration"`

@@ -27,7 +27,8 @@ var ErrOtherOperator = errors.New("this release does not contain this operator: 
 func (p *Payload) CheckOperator(deployment manifest.ID, entrypoint func() ([]string, error)) error {
 	if objects, skipped := p.Named(); len(skipped) > 0 && !objects[deployment] {
 		return &Error{Reason: api.ReasonPayloadFailed, Name: p.Release.Image, Err: fmt.Errorf(
-			"the release has no %s, but %s: update to a release before it whose operator can read this file, or repair the file", deployment, p.Skipped[0])}
+			"this operator cannot read %s/%s, which may contain %s (%w): update first to an earlier release whose operator can read the file, or repair the file",
+			OperatorDir, p.Skipped[0].File, deployment, p.Skipped[0].Err)}
 	}
 	for _, m := range p.Manifests {
 		if m.ID() != deployment || m.Tombstone() {

@@ -71,7 +71,7 @@ func TestCheckOperatorRejectsImagesOfOtherPrograms(t *testing.T) {
 		t.Parallel()
 		p := &Payload{Release: release.Release{Version: "1.1.0", Image: image}, Skipped: []Skip{{"0000_00_x_30_deployment.yaml", errors.New("can't evaluate field New")}}}
 		err := p.CheckOperator(id, starts("/cvo"))
-		require.EqualError(t, err, "loading payload "+image+": the release has no Deployment.apps x/operator, but manifests/0000_00_x_30_deployment.yaml: skipped: can't evaluate field New: update to a release before it whose operator can read this file, or repair the file")
+		require.EqualError(t, err, "loading payload "+image+": this operator cannot read manifests/0000_00_x_30_deployment.yaml, which may contain Deployment.apps x/operator (can't evaluate field New): update first to an earlier release whose operator can read the file, or repair the file")
 		require.ErrorAs(t, err, new(*Error))
 		p.Manifests = manifests(image)
 		require.NoError(t, p.CheckOperator(id, starts("/cvo")), "the skipped file has other objects")

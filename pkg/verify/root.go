@@ -123,7 +123,7 @@ func (c candidate) attached() (*sigstore.Signature, error) {
 type place struct {
 	name   string
 	method string
-	// bounded is set if candidates limits their number itself.
+	// bounded reports whether candidates limits the number of signatures itself.
 	bounded    bool
 	candidates func(ctx context.Context, image release.Image) iter.Seq2[candidate, error]
 }

@@ -58,8 +58,9 @@ after them still run. Then it deletes webhooks and APIs, and after them their se
 reverse order of an update, by runlevel, component and manifest, as recorded in the inventory. Each step starts when all
 objects of the previous one are gone. For objects without a recorded manifest, the kind decides: workloads and others before the
 recorded objects, CRDs and namespaces after them. The command waits for finalizers and never removes them. It keeps and
-lists data and objects that no release contains: volumes and volume claims with their namespaces, CRDs with such
-objects and the namespaces of these objects, and the two configuration namespaces. --delete-data deletes these as well.
+lists data and objects that no release contains: volumes and volume claims with their namespaces, StatefulSets that
+would delete their claims, CRDs with data or such objects and the namespaces of these objects, and the two configuration
+namespaces. --delete-data deletes these as well.
 All other namespaces of the platform are deleted with everything in them. Outside deleted namespaces, the command keeps
 objects that have another controller, without the operator's label and owner reference.
 
@@ -92,7 +93,7 @@ timeout (--timeout); 130 interrupted.`,
 	o.VersionFlags.Add(f)
 	f.StringVarP(&o.removal.Namespace, "namespace", "n", command.EnvOr("CVO_NAMESPACE", api.OperatorNamespace), "`namespace` of the operator")
 	f.BoolVar(&o.removal.Platform, "with-platform", false, "also delete the objects of releases")
-	f.BoolVar(&o.removal.DeleteData, "delete-data", false, "with --with-platform: also delete volumes, volume claims, and the CRDs and namespaces of objects that no release contains")
+	f.BoolVar(&o.removal.DeleteData, "delete-data", false, "with --with-platform: also delete volumes, volume claims, and the CRDs and namespaces of data and of objects that no release contains")
 	f.BoolVar(&o.removal.Force, "force", false, "uninstall even during a rollout")
 	f.BoolVar(&o.removal.DryRun, "dry-run", false, "only list the objects that would be deleted")
 	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask for confirmation")

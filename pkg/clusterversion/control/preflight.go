@@ -10,7 +10,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/clusterversion/request"
 )
 
-// KeepMode returns an update with its requested mode, and whether the request with that mode is another one than before. If an administrator
+// KeepMode returns an update with its requested mode. changed reports whether the recorded preflight request has changed. If an administrator
 // installs a ClusterVersion definition without the mode during a preflight, the API server drops the mode from the spec. No administrator
 // has requested such an update.
 func (k *Control) KeepMode(update *configv1.Update, generation int64, schema Schema) (kept *configv1.Update, changed bool) {

@@ -43,7 +43,7 @@ type Identity struct {
 }
 
 // Recall returns the identity for a new process. found is the record of its predecessor, nil if there is none. cv is the ClusterVersion as
-// the API server has it, next its request, see Of and Recorded, and target is the release that the cluster should run. Only the history and
+// the API server has it, next is its request, from Of or Recorded, and target is the release that the cluster should run. Only the history and
 // the record decide, never the texts of the status.
 //
 // The record of a request counts only for the same ClusterVersion. It counts as accepted if the newest history entry has its digest.

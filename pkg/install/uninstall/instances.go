@@ -39,15 +39,15 @@ func (u *remover) crds(ctx context.Context) ([]apiextensionsv1.CustomResourceDef
 	return crds, nil
 }
 
-// foreign names an object to keep for each CRD of the platform, and for each namespace with objects of these CRDs: an object that holds data,
-// or does not come from a release. The text is the beginning of a sentence.
-type foreign struct {
+// heldBack names, for each CRD of the platform and each namespace with objects of these CRDs, an object to keep: one that holds data, or does not
+// come from a release. The text is the beginning of a sentence.
+type heldBack struct {
 	crds, namespaces map[string]string
 }
 
-// foreignInstances finds the objects of the platform's CRDs to keep; none if they are deleted as well.
-func (u *remover) foreignInstances(ctx context.Context, crds []apiextensionsv1.CustomResourceDefinition) (foreign, error) {
-	found := foreign{crds: map[string]string{}, namespaces: map[string]string{}}
+// instancesToKeep finds the objects of the platform's CRDs to keep; none if they are deleted as well.
+func (u *remover) instancesToKeep(ctx context.Context, crds []apiextensionsv1.CustomResourceDefinition) (heldBack, error) {
+	found := heldBack{crds: map[string]string{}, namespaces: map[string]string{}}
 	if u.removal.DeleteData {
 		return found, nil
 	}
@@ -61,11 +61,11 @@ func (u *remover) foreignInstances(ctx context.Context, crds []apiextensionsv1.C
 			continue
 		}
 		if err := u.lease.Renew(ctx); err != nil {
-			return foreign{}, err
+			return heldBack{}, err
 		}
 		items, err := u.instances(ctx, &crds[k])
 		if err != nil {
-			return foreign{}, err
+			return heldBack{}, err
 		}
 		kind := schema.GroupKind{Group: crds[k].Spec.Group, Kind: crds[k].Spec.Names.Kind}
 		for _, item := range items {

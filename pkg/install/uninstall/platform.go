@@ -31,7 +31,7 @@ func (u *remover) platform(ctx context.Context) error {
 	for _, crd := range crds {
 		defined[crd.Name] = schema.GroupKind{Group: crd.Spec.Group, Kind: crd.Spec.Names.Kind}
 	}
-	others, err := u.foreignInstances(ctx, crds)
+	held, err := u.instancesToKeep(ctx, crds)
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (u *remover) platform(ctx context.Context) error {
 		if err := u.lease.Renew(ctx); err != nil {
 			return err
 		}
-		why, err := u.reasonToKeep(ctx, object, others)
+		why, err := u.reasonToKeep(ctx, object, held)
 		if err != nil {
 			return err
 		}
@@ -104,7 +104,7 @@ func (u *remover) keep(object *metav1.PartialObjectMetadata, why string) {
 
 // reasonToKeep returns the reason not to delete an object of the platform: the deletion would also delete data, or an object that does not
 // come from a release. It is empty if there is none.
-func (u *remover) reasonToKeep(ctx context.Context, object *metav1.PartialObjectMetadata, others foreign) (string, error) {
+func (u *remover) reasonToKeep(ctx context.Context, object *metav1.PartialObjectMetadata, held heldBack) (string, error) {
 	switch gk := object.GroupVersionKind().GroupKind(); {
 	case u.removal.DeleteData:
 		return "", nil
@@ -114,8 +114,8 @@ func (u *remover) reasonToKeep(ctx context.Context, object *metav1.PartialObject
 		if object.Name == api.ConfigNamespace || object.Name == api.ConfigManagedNamespace {
 			return "it contains configuration of administrators, such as the trust policy; --delete-data deletes it", nil
 		}
-		if held := others.namespaces[object.Name]; held != "" {
-			return held + " and would be deleted with the namespace; --delete-data deletes both", nil
+		if what := held.namespaces[object.Name]; what != "" {
+			return what + " and would be deleted with the namespace; --delete-data deletes both", nil
 		}
 		claims := &corev1.PersistentVolumeClaimList{}
 		if err := u.List(ctx, claims, client.InNamespace(object.Name), client.Limit(1)); err != nil {
@@ -125,8 +125,8 @@ func (u *remover) reasonToKeep(ctx context.Context, object *metav1.PartialObject
 			return "it contains volume claims; --delete-data deletes them", nil
 		}
 	case gk.Kind == target.CRDKind:
-		if held := others.crds[object.Name]; held != "" {
-			return held + " and would be deleted with the CRD; --delete-data deletes both", nil
+		if what := held.crds[object.Name]; what != "" {
+			return what + " and would be deleted with the CRD; --delete-data deletes both", nil
 		}
 	case gk == (schema.GroupKind{Group: appsv1.GroupName, Kind: "StatefulSet"}):
 		set := &appsv1.StatefulSet{}

@@ -12,8 +12,8 @@ import (
 // of the API server.
 const RetryMost = 30 * time.Second
 
-// Retries returns the options of a controller that retries a failed reconcile at least every RetryMost. With controller-runtime's default, that
-// time grows to a quarter of an hour, and a failed reconcile's RequeueAfter is ignored.
+// Retries returns the options of a controller that retries a failed reconcile within RetryMost. controller-runtime ignores RequeueAfter after an
+// error, and its default delay grows to a quarter of an hour.
 func Retries() controller.Options {
 	return controller.Options{RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](5*time.Millisecond, RetryMost)}
 }

@@ -122,9 +122,9 @@ func newGuardCmd(streams command.Streams) *cobra.Command {
 		Use:   "guard",
 		Short: "Undo a change of the host that fails",
 		Long: `Guard the pending change of a host. The daemon enables this command as a service of the host before it changes the host, and disables
-it when the change is confirmed. It needs neither the cluster nor the daemon. If a file of the config or the kubelet is wrong for
---boot-deadline, if the daemon has not confirmed the change after --contact-deadline, or after three boots that end before that, it
-restores the former config. Then it reboots, or restarts the same services as the change.`,
+it when the change is confirmed. It needs neither the cluster nor the daemon. If a file of the config, a unit of the change or the
+kubelet fails for --boot-deadline, if the daemon has not confirmed the change after --contact-deadline, or after three boots without a
+confirmation, it restores the former config. Then it reboots, or restarts the same services as the change.`,
 		Args: command.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			h, err := host.Open(o.root, host.Options{})

@@ -71,7 +71,7 @@ func (g *Guard) Refusal(ctx context.Context, n *corev1.Node, nodes []*corev1.Nod
 			return fmt.Sprintf("waits for control-plane node %s, which has a cordon of the node stage", other.Name), 0
 		}
 		if other.Spec.Unschedulable && drain.IsRequested(other) {
-			return fmt.Sprintf("waits for control-plane node %s, which another client has cordoned, and whose daemon requests a drain", other.Name), 0
+			return fmt.Sprintf("waits for control-plane node %s, which another client has cordoned and whose daemon requests a drain: uncordon one of them", other.Name), 0
 		}
 	}
 	var members corev1.PodList

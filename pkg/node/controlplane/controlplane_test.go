@@ -216,7 +216,7 @@ func TestGuardCountsADrainUnderTheCordonOfAnotherClient(t *testing.T) {
 	s := newServers(t)
 	g := s.guard(clocktesting.NewFakePassiveClock(time.Now()))
 	nodes := []*corev1.Node{newNode("m0", "127.0.0.2"), newNode("m1", "127.0.0.3")}
-	const waits = "waits for control-plane node m0, which another client has cordoned, and whose daemon requests a drain"
+	const waits = "waits for control-plane node m0, which another client has cordoned and whose daemon requests a drain: uncordon one of them"
 	for _, tt := range []struct {
 		name, desired, applied string
 		isCordoned             bool

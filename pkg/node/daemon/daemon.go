@@ -66,7 +66,7 @@ type Daemon struct {
 	drift   drift
 	// mayRestore is the controller's permission to restore content without a request of an administrator.
 	mayRestore bool
-	// drains are the drains to restore content without a request. Another program may change it again each time.
+	// drains counts the drains to restore content without a request, which become rare: another program may change the content again each time.
 	drains attempts
 
 	// reports counts failed reports, and nextReport is the earliest time of the next one after one without an answer.
@@ -522,27 +522,28 @@ var (
 // server: all that the daemon knows of the cluster may be older than the change. After a reboot, it is not.
 func (d *Daemon) confirm(ctx context.Context, name string) error {
 	change, _, err := d.host.Pending()
-	switch {
-	case err != nil:
-	case change.IsOnTrial():
-		logr.FromContextOrDiscard(ctx).Info("config on trial", "config", name)
+	if err != nil {
+		return err
+	}
+	log := logr.FromContextOrDiscard(ctx)
+	if change.IsOnTrial() {
+		log.Info("config on trial", "config", name)
 		return errOnTrial
-	case change.Ran:
-		// The daemon may not get its Node.
+	}
+	if change.Ran {
+		// A list, because the daemon has no permission to get its Node.
 		if err := d.client.List(ctx, &corev1.NodeList{}, client.MatchingFields{metav1.ObjectNameField: d.node}); err != nil {
 			return fmt.Errorf("%w: %w", errUnreachable, err)
 		}
 	}
-	if err == nil {
-		err = d.machine.Confirm(ctx, name)
+	if err := d.machine.Confirm(ctx, name); err != nil {
+		return err
 	}
-	if err == nil {
-		logr.FromContextOrDiscard(ctx).Info("config applied", "config", name, "paths", pathsOf(change))
-		d.save(ctx, d.attempts.none())
-		d.drift.unwatch()
-		d.drift = drift{at: d.drift.at, changes: d.drift.changes} // the rest is that of before
-	}
-	return err
+	log.Info("config applied", "config", name, "paths", pathsOf(change))
+	d.save(ctx, d.attempts.none())
+	d.drift.unwatch()
+	d.drift = drift{at: d.drift.at, changes: d.drift.changes} // the rest is that of before
+	return nil
 }
 
 // loggedPaths is the maximum number of paths in a line of the log.

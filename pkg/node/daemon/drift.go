@@ -99,7 +99,8 @@ func (d *Daemon) compare(ctx context.Context, s host.State) (after time.Duration
 }
 
 // restoresItself reports whether the daemon restores the content of the current config without a request of an administrator: the pool's policy wants it,
-// the Node shows the difference, and no reboot is needed. It counts those that drain the node, which become rare. after is the time until it must be asked again; 0 if only a change requires that.
+// the Node shows the difference, and no reboot is needed. It counts the restores that drain the node, so the caller must then begin one. after is the time
+// until it must be asked again; 0 if only a change requires that.
 func (d *Daemon) restoresItself(ctx context.Context, n *corev1.Node, s host.State) (restores bool, after time.Duration, err error) {
 	if !d.mayRestore || len(d.drift.found) == 0 || n.Annotations[api.NodeReasonAnnotation] != excerpt(d.drift.reason) {
 		return false, 0, nil

@@ -37,7 +37,7 @@ type Trial struct {
 	since       time.Duration
 	failure     string
 	failedSince time.Duration
-	// lastFailed is the time of the last failure; since without one.
+	// lastFailed is the time of the last failure. Without one, it equals since.
 	lastFailed time.Duration
 }
 

@@ -54,7 +54,7 @@ type Change struct {
 	Failure string `json:"failure,omitempty"`
 	// Steps are in the order of their execution. An undo executes them in reverse.
 	Steps []Step `json:"steps"`
-	// Folders are the existing folders of the steps' paths at the begin of the change. A step creates them again if another process has removed them.
+	// Folders are the existing folders of the steps' paths at the start of the change. A step creates them again if another process has removed them.
 	Folders map[string]tree.Entry `json:"folders,omitempty"`
 	// Actions must follow the steps, in either direction. The caller runs them.
 	Actions []disruption.Action `json:"actions,omitempty"`
@@ -70,7 +70,8 @@ type Change struct {
 	Repeats     bool   `json:"repeats,omitempty"`
 	// Acted reports whether all steps had happened, so that the caller may have run actions.
 	Acted bool `json:"acted,omitempty"`
-	// Ran reports whether the actions have succeeded, none of which is a reboot. Then the guard judges the change, and Passed reports whether it accepts it.
+	// Ran reports whether all actions have succeeded. It stays false if one is a reboot. The guard then judges the change, and Passed reports whether it has
+	// accepted it.
 	Ran    bool `json:"ran,omitempty"`
 	Passed bool `json:"passed,omitempty"`
 	// Boots is the number of boots with the applied change that the guard has seen, of which Counted is the latest.

@@ -31,7 +31,7 @@ type target struct {
 	data map[string][]byte
 	// folders contains the folders that belong to the user of the SSH keys, for the case that they do not exist.
 	folders map[string]tree.Entry
-	// former contains the folders that existed at the begin of the change.
+	// former contains the folders that existed at the start of the change.
 	former map[string]tree.Entry
 	// disabled contains the paths of links that enable disabled units. Their entries have kind Absent.
 	disabled map[string]bool

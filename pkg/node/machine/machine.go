@@ -28,7 +28,7 @@ const actionTimeout = 10 * time.Minute
 var (
 	// ErrRebooting means that the machine reboots. The next process continues after that.
 	ErrRebooting = errors.New("the machine reboots")
-	// ErrDiffers means that the machine has run the actions of a change, such as a reboot, and has not all of the config's content, or a unit has failed.
+	// ErrDiffers means that the machine has run the actions of a change, such as a reboot, but lacks content of the config, or a unit has failed.
 	ErrDiffers = errors.New("the host differs from the config after the change")
 
 	errNoInit = errors.New("the folder has no init system that could run the actions of the pending change")

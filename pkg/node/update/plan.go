@@ -173,10 +173,14 @@ func (o *rollout) explain(input plan.Pool, p plan.Plan) {
 	}
 }
 
-// explainRefusal adds a sentence about nodes whose write is refused to waiting, which has it already if it stays until the next plan.
+// explainRefusal adds a sentence about nodes that the API server refuses to write. Between two plans, waiting may contain it already, because it is
+// then the pool's last message.
 func (o *rollout) explainRefusal(sentence string) {
-	if !strings.Contains(o.waiting, sentence) {
-		o.waiting = strings.TrimPrefix(o.waiting+"; "+sentence, "; ")
+	switch {
+	case o.waiting == "":
+		o.waiting = sentence
+	case !strings.Contains(o.waiting, sentence):
+		o.waiting += "; " + sentence
 	}
 }
 

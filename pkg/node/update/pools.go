@@ -477,5 +477,5 @@ func (r *pools) assign(ctx context.Context, o *rollout, members pool.Membership)
 // isRefusal reports whether the API server has refused a request, perhaps by a webhook. The texts of other errors differ from one attempt to the next.
 func isRefusal(err error) bool {
 	status, ok := errors.AsType[*apierrors.StatusError](err)
-	return ok && status.Status().Code < http.StatusInternalServerError
+	return ok && status.Status().Code < http.StatusInternalServerError && !apierrors.IsTooManyRequests(err)
 }

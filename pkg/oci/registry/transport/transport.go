@@ -1,6 +1,6 @@
 // Package transport makes requests to registries reliable on unreliable networks. It retries requests, resumes interrupted downloads,
-// closes connections with too little progress, and limits the size of responses and the number of concurrent requests. It wraps a given transport,
-// which handles connections, credentials and redirects.
+// closes connections with too little progress, and limits the size of responses and the number of concurrent requests. It wraps a given
+// transport, which handles connections, credentials and redirects.
 package transport
 
 import (
