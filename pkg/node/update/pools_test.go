@@ -3,6 +3,8 @@ package update
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -173,6 +175,26 @@ func TestRefusedWriteOfANodeStopsNoOtherNode(t *testing.T) {
 	_, err := r.Reconcile(t.Context(), reconcile.Request{})
 	require.NoError(t, err)
 	assert.Empty(t, pool.Message(&m.pools[1], pool.NodesWaiting))
+}
+
+func TestRefusalIsNoFailureOfTheServer(t *testing.T) {
+	nodes := corev1.Resource("nodes")
+	denied := &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusBadRequest, Message: `admission webhook "nodes.example.com" denied the request`}}
+	for name, tt := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"forbidden":                  {apierrors.NewForbidden(nodes, "n0", errors.New("no permission")), true},
+		"invalid":                    {apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Node").GroupKind(), "n0", nil), true},
+		"denied by a webhook":        {denied, true},
+		"wrapped":                    {fmt.Errorf("writing: %w", denied), true},
+		"too many requests":          {apierrors.NewTooManyRequests("the server is busy", 1), false},
+		"a webhook without answer":   {apierrors.NewInternalError(errors.New("failed calling webhook")), false},
+		"unavailable":                {apierrors.NewServiceUnavailable("the server stops"), false},
+		"no answer of an API server": {errors.New("connection refused"), false},
+	} {
+		t.Run(name, func(t *testing.T) { assert.Equal(t, tt.want, isRefusal(tt.err)) })
+	}
 }
 
 // TestRefusedWriteIsListedOnce has a node that keeps its slot, so each reconcile writes it, and another one that waits for the next plan.
