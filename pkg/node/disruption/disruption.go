@@ -17,6 +17,17 @@ import (
 // Action is one action on a node.
 type Action = operatorv1.NodeDisruptionPolicyStatusAction
 
+// Unit returns the unit that an action reloads or restarts; empty for another action.
+func Unit(a Action) string {
+	switch {
+	case a.Reload != nil:
+		return string(a.Reload.ServiceName)
+	case a.Restart != nil:
+		return string(a.Restart.ServiceName)
+	}
+	return ""
+}
+
 // Decision is the result of the policies for one change.
 type Decision struct {
 	// Actions are in the order of the policies: files by path, units by name, SSH keys. Without a change the list is empty. It is a single

@@ -163,9 +163,9 @@ func (m *Machine) Accepts(ctx context.Context, action disruption.Action) (bool, 
 	switch {
 	case m.init == nil:
 	case action.Reload != nil:
-		return m.init.CanReload(ctx, string(action.Reload.ServiceName))
+		return m.init.CanReload(ctx, disruption.Unit(action))
 	case action.Restart != nil:
-		return m.init.HasUnit(ctx, string(action.Restart.ServiceName))
+		return m.init.HasUnit(ctx, disruption.Unit(action))
 	}
 	return true, nil
 }
@@ -174,12 +174,9 @@ func (m *Machine) Accepts(ctx context.Context, action disruption.Action) (bool, 
 // so the change must not begin. Units that the content defines may differ after the change, so Refusal ignores them.
 func (m *Machine) Refusal(ctx context.Context, content config.Content, actions []disruption.Action) (string, error) {
 	for _, action := range actions {
-		var unit, problem string
-		switch {
-		case action.Reload != nil:
-			unit, problem = string(action.Reload.ServiceName), "does not run or cannot be reloaded"
-		case action.Restart != nil:
-			unit, problem = string(action.Restart.ServiceName), "does not exist"
+		unit, problem := disruption.Unit(action), "does not exist"
+		if action.Reload != nil {
+			problem = "does not run or cannot be reloaded"
 		}
 		if slices.ContainsFunc(content.Units, func(u config.Unit) bool { return u.Name == unit }) {
 			continue
@@ -206,11 +203,8 @@ func (m *Machine) failedUnit(ctx context.Context, change host.Change, content co
 	}
 	if change.Ran {
 		for _, action := range change.Actions {
-			switch {
-			case action.Reload != nil:
-				units = append(units, string(action.Reload.ServiceName))
-			case action.Restart != nil:
-				units = append(units, string(action.Restart.ServiceName))
+			if unit := disruption.Unit(action); unit != "" && !slices.Contains(units, unit) {
+				units = append(units, unit)
 			}
 		}
 	}
@@ -420,9 +414,9 @@ func (m *Machine) act(ctx context.Context, action disruption.Action) error {
 	case operatorv1.DaemonReloadStatusAction:
 		return m.init.ReloadUnitFiles(ctx)
 	case operatorv1.ReloadStatusAction:
-		return m.init.Reload(ctx, string(action.Reload.ServiceName))
+		return m.init.Reload(ctx, disruption.Unit(action))
 	case operatorv1.RestartStatusAction:
-		return m.init.Restart(ctx, string(action.Restart.ServiceName))
+		return m.init.Restart(ctx, disruption.Unit(action))
 	default:
 		return fmt.Errorf("unknown action %q", action.Type)
 	}

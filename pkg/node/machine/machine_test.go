@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -410,6 +411,25 @@ func TestOnlyUnitsOfTheChangeCanFailIt(t *testing.T) {
 	units.Units[0].DropIns = []config.DropIn{{Name: "a.conf", Contents: "[Unit]"}}
 	assert.Equal(t, "unit failed@1.service has failed", failed("a drop-in of the template", units))
 	assert.Empty(t, failed("the same template", units))
+}
+
+// TestEachUnitOfAChangeIsCheckedOnce has a unit that the change creates and restarts, and one that it reloads twice.
+func TestEachUnitOfAChangeIsCheckedOnce(t *testing.T) {
+	p := play(t)
+	m, _ := p.open(tree.Options{})
+	units := config.Content{Units: []config.Unit{{Name: "a.service", Contents: "[Unit]"}}}
+	require.NoError(t, m.Apply(t.Context(), "new", units, nil))
+	change, _ := p.pending()
+	change.Ran, change.Actions = true, slices.Concat(services, services)
+	var checked []string
+	p.Unit = func(unit string) (exists, hasFailed bool, err error) {
+		checked = append(checked, unit)
+		return true, false, nil
+	}
+	difference, err := m.Difference(t.Context(), change, units)
+	require.NoError(t, err)
+	assert.Empty(t, difference)
+	assert.Equal(t, []string{"a.service", "b.service"}, checked)
 }
 
 func TestFolderHasNoActions(t *testing.T) {

@@ -407,15 +407,10 @@ func sentences(c config.Change) []string {
 }
 
 func actionText(a disruption.Action) string {
-	switch {
-	case a.Reload != nil:
-		return "reload " + string(a.Reload.ServiceName)
-	case a.Restart != nil:
-		return "restart " + string(a.Restart.ServiceName)
-	case a.Type == operatorv1.DaemonReloadStatusAction:
+	if a.Type == operatorv1.DaemonReloadStatusAction {
 		return "reload systemd"
 	}
-	return strings.ToLower(string(a.Type))
+	return strings.TrimSpace(strings.ToLower(string(a.Type)) + " " + disruption.Unit(a))
 }
 
 // Workload has the pods of a cluster, and what decides about their evictions.
