@@ -61,6 +61,8 @@ type Daemon struct {
 	attempts attempts
 	// knowsLast reports whether missed has read the last result of a service. It is false again while a service runs that another process has started.
 	knowsLast bool
+	// trialSince is the time at which this process has first seen the pending change on trial; zero if none is.
+	trialSince time.Time
 	// staging is the result of the last request to stage a config.
 	staging staging
 	drift   drift
@@ -226,6 +228,7 @@ func (d *Daemon) step(ctx context.Context, n *corev1.Node) (written *corev1.Node
 	if !hasEnded || err != nil {
 		return written, after, err
 	}
+	d.trialSince = time.Time{}
 	d.missed(ctx, state, desired)
 	current, rolledBack := state.Current, state.RolledBack
 	isRequested := d.isRetryRequested(n, desired)
@@ -302,7 +305,8 @@ func (d *Daemon) endPending(ctx context.Context, n *corev1.Node, desired string)
 	case errors.Is(err, host.ErrBusy), errors.Is(err, errUnreachable):
 		return state, false, nil, 0, err
 	case errors.Is(err, errOnTrial):
-		return state, false, nil, trialInterval, nil
+		written, err := d.awaitGuard(ctx, n, state.Change.To.Name)
+		return state, false, written, trialInterval, err
 	case err != nil:
 		if state.Change.To.Name == desired {
 			d.fail(ctx, desired, api.NodeDegraded, err.Error())
@@ -508,8 +512,12 @@ func (d *Daemon) apply(ctx context.Context, name string, content config.Content,
 	return d.confirm(ctx, name)
 }
 
-// trialInterval is the time between two looks at the trial of a change.
-const trialInterval = 5 * time.Second
+const (
+	// trialInterval is the time between two looks at the trial of a change.
+	trialInterval = 5 * time.Second
+	// trialLimit is how long a change may be on trial until the Node shows that. A guard without failed checks needs a minute.
+	trialLimit = 5 * time.Minute
+)
 
 var (
 	// errOnTrial means that the guard has not accepted the change yet. If it does not, it undoes the change.
@@ -544,6 +552,19 @@ func (d *Daemon) confirm(ctx context.Context, name string) error {
 	d.drift.unwatch()
 	d.drift = drift{at: d.drift.at, changes: d.drift.changes} // the rest is that of before
 	return nil
+}
+
+// awaitGuard reports that the guard has not judged a change on trial in time, for example because its service does not run.
+func (d *Daemon) awaitGuard(ctx context.Context, n *corev1.Node, name string) (written *corev1.Node, err error) {
+	now := d.clock.Now()
+	if d.trialSince.IsZero() {
+		d.trialSince = now
+	}
+	if now.Sub(d.trialSince) < trialLimit {
+		return nil, nil
+	}
+	return d.degrade(ctx, n, fmt.Sprintf("%s has neither accepted nor undone MachineConfig %s for %s. Run 'systemctl status %[1]s' on node %[4]s, and start the service if it does not run",
+		config.GuardUnit, name, trialLimit, n.Name))
 }
 
 // loggedPaths is the maximum number of paths in a line of the log.

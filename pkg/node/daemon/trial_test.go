@@ -3,6 +3,7 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -17,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/config"
@@ -89,6 +91,49 @@ func TestChangeWithoutARebootIsConfirmedAfterItsTrial(t *testing.T) {
 	assert.Equal(t, name, current)
 	assert.Equal(t, api.NodeDone, written.Annotations[api.NodeStateAnnotation])
 	assert.Equal(t, restarts, m.Calls)
+}
+
+// TestGuardThatDoesNotJudgeAChangeIsReported has a guard that runs late, and another change after that.
+func TestGuardThatDoesNotJudgeAChangeIsReported(t *testing.T) {
+	s, m, name := machineWith(t)
+	clk := clocktesting.NewFakeClock(time.Now())
+	d := guarded(t, s, m)
+	d.clock = clk
+	n := newNode(map[string]string{api.DesiredConfigAnnotation: name})
+	step := func() (isWritten bool) {
+		t.Helper()
+		written, _, err := d.step(t.Context(), n)
+		require.NoError(t, err)
+		if written != nil {
+			n = written
+		}
+		return written != nil
+	}
+	assert.False(t, step(), "the trial begins")
+	assert.False(t, step())
+	clk.Step(trialLimit - time.Second)
+	assert.False(t, step())
+	clk.Step(time.Second)
+	assert.True(t, step())
+	assert.Equal(t, api.NodeDegraded, n.Annotations[api.NodeStateAnnotation])
+	assert.Equal(t, "cvo-node-guard.service has neither accepted nor undone MachineConfig "+name+" for 5m0s. Run 'systemctl status cvo-node-guard.service' "+
+		"on node n, and start the service if it does not run", n.Annotations[api.NodeReasonAnnotation])
+	clk.Step(trialInterval)
+	assert.False(t, step())
+
+	runGuard(t, m, 2*time.Minute)
+	assert.True(t, step())
+	assert.Equal(t, api.NodeDone, n.Annotations[api.NodeStateAnnotation])
+	assert.Empty(t, n.Annotations[api.NodeReasonAnnotation])
+
+	s.spec.Config.Raw = bytes.Replace(s.spec.Config.Raw, []byte("hello"), []byte("other"), 1)
+	mc, err := config.Render("worker", []*mcfgv1.MachineConfig{{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: s.spec}}, "")
+	require.NoError(t, err)
+	s.spec, n.Annotations[api.DesiredConfigAnnotation] = mc.Spec, mc.Name
+	assert.False(t, step())
+	assert.False(t, step(), "the trial of another change begins")
+	clk.Step(trialLimit)
+	assert.True(t, step())
 }
 
 // TestChangeThatBreaksAServiceIsRolledBack has a service that fails after its restart has succeeded, because of its unit or of another file.
