@@ -68,8 +68,7 @@ type Daemon struct {
 	drift   drift
 	// mayRestore is the controller's permission to restore content without a request of an administrator.
 	mayRestore bool
-	// drains counts the drains to restore content without a request, which become rare: another program may change the content again each time.
-	drains attempts
+	ownDrains  drains
 
 	// reports counts failed reports, and nextReport is the earliest time of the next one after one without an answer.
 	reports    retry
@@ -248,12 +247,15 @@ func (d *Daemon) step(ctx context.Context, n *corev1.Node) (written *corev1.Node
 		next = attempts{Counted: d.attempts.Counted, Retried: retryID(n), Config: desired, Replaces: true}
 		logr.FromContextOrDiscard(ctx).Info("retrying on request", "config", desired)
 	} else if isCurrent && d.attempts.Config == "" && rolledBack.Config == "" {
-		restores, again, err := d.restoresItself(ctx, n, state)
+		required, again, err := d.ownRestore(ctx, n, state)
 		if err != nil {
 			return nil, 0, err
 		}
 		compareAgain = first(compareAgain, again)
-		if restores {
+		if required != nil {
+			if required.Drain {
+				d.ownDrains.add(d.clock.Now())
+			}
 			next = d.attempts.none()
 			next.Config, next.Replaces = desired, true
 			logr.FromContextOrDiscard(ctx).Info("restoring the content", "config", desired)

@@ -98,37 +98,49 @@ func (d *Daemon) compare(ctx context.Context, s host.State) (after time.Duration
 	return after
 }
 
-// restoresItself reports whether the daemon restores the content of the current config without a request of an administrator: the pool's policy wants it,
-// the Node shows the difference, and no reboot is needed. It counts the restores that drain the node, so the caller must then begin one. after is the time
-// until it must be asked again; 0 if only a change requires that.
-func (d *Daemon) restoresItself(ctx context.Context, n *corev1.Node, s host.State) (restores bool, after time.Duration, err error) {
+// ownRestore returns what the policies require to restore the content of the current config without a request of an administrator, or nil if the daemon
+// does not do that now: the pool's policy does not want it, the Node does not show the difference yet, a reboot is needed, or a drain is too early. after is
+// the time until the answer may be another one; 0 if only a change requires that.
+func (d *Daemon) ownRestore(ctx context.Context, n *corev1.Node, s host.State) (required *disruption.Decision, after time.Duration, err error) {
 	if !d.mayRestore || len(d.drift.found) == 0 || n.Annotations[api.NodeReasonAnnotation] != excerpt(d.drift.reason) {
-		return false, 0, nil
+		return nil, 0, nil
 	}
 	content, err := d.host.Content(s.Current)
 	if err != nil {
-		return false, 0, err
+		return nil, 0, err
 	}
 	decision, err := d.disruption(ctx, host.Without(content, d.drift.found), content)
 	if _, isObstacle := errors.AsType[obstacle](err); isObstacle {
-		return false, requestRetry.Max, nil // the Node is degraded anyway, and no event shows that the init system answers again
+		return nil, requestRetry.Max, nil // the Node is degraded anyway, and no event shows that the init system answers again
 	}
 	isReboot := func(a disruption.Action) bool { return a.Type == operatorv1.RebootStatusAction }
 	if err != nil || slices.ContainsFunc(decision.Actions, isReboot) {
-		return false, 0, err
+		return nil, 0, err
 	}
-	if !decision.Drain {
-		return true, 0, nil
+	if wait := d.ownDrains.wait(d.clock.Now()); decision.Drain && wait > 0 {
+		return nil, wait, nil
 	}
-	now := d.clock.Now()
-	if wait := d.drains.wait(now); wait > 0 {
-		return false, wait, nil
+	return &decision, 0, nil
+}
+
+// drains counts the drains to restore content without a request. They become rare, because another program may change the content again each time. The
+// zero value has none.
+type drains struct {
+	count int
+	last  time.Time
+}
+
+// wait returns the time until the next drain may begin; at most 0 if it may begin now.
+func (s drains) wait(now time.Time) time.Duration {
+	return s.last.Add(changeRetry.After(s.count)).Sub(now)
+}
+
+// add counts a drain that begins now. One long after the last one is the first again.
+func (s *drains) add(now time.Time) {
+	if now.Sub(s.last) >= 2*changeRetry.Max {
+		s.count = 0
 	}
-	if now.Sub(d.drains.Last) >= 2*changeRetry.Max {
-		d.drains.Times = 0
-	}
-	d.drains.Times, d.drains.Last = d.drains.Times+1, now
-	return true, 0, nil
+	s.count, s.last = s.count+1, now
 }
 
 // difference returns a sentence without period about a host that differs from a config, with the remedy.

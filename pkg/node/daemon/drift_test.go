@@ -269,6 +269,10 @@ func TestRestoresThatDrainBecomeRare(t *testing.T) {
 	follow := func(state string) (untilDrain time.Duration) {
 		t.Helper()
 		for begun := clk.Now(); ; {
+			onHost, err := d.host.State()
+			require.NoError(t, err)
+			_, _, err = d.ownRestore(t.Context(), n, onHost) // a question counts no drain
+			require.NoError(t, err)
 			written, after, err := d.step(t.Context(), n)
 			require.NoError(t, err)
 			if written != nil {
