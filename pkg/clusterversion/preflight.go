@@ -35,7 +35,6 @@ func (c *Reconciler) readControl(ctx context.Context, r *round) error {
 		c.runner.Wake(background.SlotRollout)
 	}
 	c.runner.Start(background.SlotControl, "", c.control.Step(log, func() *report.Progress { return c.underway.snapshot().progress }))
-	c.runner.Wake(background.SlotControl)
 	return nil
 }
 

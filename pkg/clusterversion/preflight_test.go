@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
 	"github.com/cluster-version/cvo/pkg/api"
@@ -89,6 +90,34 @@ func (s slots) Start(slot, key string, step func(context.Context) background.Nex
 func (slots) Wake(string) {}
 
 func (s slots) Stop() { clear(s) }
+
+// TestPreflightRequestIsStoredInItsReconcile has background work that runs as soon as a reconcile wakes it, and not when it starts.
+func TestPreflightRequestIsStoredInItsReconcile(t *testing.T) {
+	runner, stored := woken{slots{}}, &storedControl{}
+	c := New(clock.RealClock{}, nil, record.NewFakeRecorder(1), runner, accept.Stages{}, blank{}, nil, func() {}, Options{Control: stored, ReleaseImage: imageOf("1.0.0")})
+	cv := clusterAt(completed("1.0.0"))
+	cv.Spec.DesiredUpdate = &configv1.Update{Image: imageOf("1.1.0"), Mode: configv1.UpdateModePreflight}
+	r := &round{original: cv, cv: cv.DeepCopy()}
+	require.NoError(t, c.readControl(t.Context(), r))
+	require.NoError(t, c.choose(t.Context(), r))
+	require.NotNil(t, stored.status.PreflightRequest)
+	assert.Equal(t, imageOf("1.1.0"), stored.status.PreflightRequest.Image)
+}
+
+// woken runs a step of a slot when it is woken.
+type woken struct{ slots }
+
+func (w woken) Wake(slot string) { w.slots[slot].step(context.Background()) }
+
+// storedControl keeps the status of the ReleaseRollout.
+type storedControl struct{ status api.ReleaseRolloutStatus }
+
+func (*storedControl) Look() control.Look { return control.Look{Served: true} }
+
+func (s *storedControl) Put(_ context.Context, status api.ReleaseRolloutStatus) error {
+	s.status = status
+	return nil
+}
 
 // TestPreflightRestartsWithOtherManifests changes everything that decides the manifests of the cluster.
 func TestPreflightRestartsWithOtherManifests(t *testing.T) {

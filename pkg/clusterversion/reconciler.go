@@ -254,12 +254,9 @@ func (c *Reconciler) lookForUpdates(ctx context.Context, r *round) error {
 func (c *Reconciler) choose(ctx context.Context, r *round) error {
 	invalid := r.original.Spec.DesiredUpdate != nil && r.cv.Spec.DesiredUpdate == nil
 	if !invalid {
-		kept, changed := c.control.KeepMode(r.cv.Spec.DesiredUpdate, r.cv.Generation, r.schema)
-		r.cv.Spec.DesiredUpdate = kept
-		if changed {
-			c.runner.Wake(background.SlotControl)
-		}
+		r.cv.Spec.DesiredUpdate = c.control.KeepMode(r.cv.Spec.DesiredUpdate, r.cv.Generation, r.schema)
 	}
+	c.runner.Wake(background.SlotControl) // also for the requests that readControl has applied
 	own := c.acceptance.snapshot().Identity.OwnImage(c.options.ReleaseImage)
 	cv, target := preflight.Without(r.cv, own)
 	r.preflight = target

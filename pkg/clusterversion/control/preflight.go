@@ -4,34 +4,34 @@ import (
 	"context"
 
 	configv1 "github.com/openshift/api/config/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion/request"
 )
 
-// KeepMode returns an update with its requested mode. changed reports whether the recorded preflight request has changed. If an administrator
-// installs a ClusterVersion definition without the mode during a preflight, the API server drops the mode from the spec. No administrator
-// has requested such an update.
-func (k *Control) KeepMode(update *configv1.Update, generation int64, schema Schema) (kept *configv1.Update, changed bool) {
+// KeepMode returns an update with its requested mode, and keeps a preflight request for the status. If an administrator installs a
+// ClusterVersion definition without the mode during a preflight, the API server drops the mode from the spec. No administrator has requested
+// such an update.
+func (k *Control) KeepMode(update *configv1.Update, generation int64, schema Schema) *configv1.Update {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	before := k.preflightRequest
-	kept, k.preflightRequest = update, nil
-	if update != nil {
-		asked := api.PreflightRequest{ObservedGeneration: generation, RequestContent: api.RequestContent{
-			Image: update.Image, Version: update.Version, Architecture: string(update.Architecture), Force: update.Force,
-		}}
-		switch {
-		case update.Mode == configv1.UpdateModePreflight:
-			k.preflightRequest = &asked
-		case before != nil && asked.RequestContent == before.RequestContent && (generation == before.ObservedGeneration || !schema.Mode):
-			k.preflightRequest = before
-			kept = update.DeepCopy()
-			kept.Mode = configv1.UpdateModePreflight
-		}
+	k.preflightRequest = nil
+	if update == nil {
+		return nil
 	}
-	return kept, !ptr.Equal(before, k.preflightRequest)
+	asked := api.PreflightRequest{ObservedGeneration: generation, RequestContent: api.RequestContent{
+		Image: update.Image, Version: update.Version, Architecture: string(update.Architecture), Force: update.Force,
+	}}
+	switch {
+	case update.Mode == configv1.UpdateModePreflight:
+		k.preflightRequest = &asked
+	case before != nil && asked.RequestContent == before.RequestContent && (generation == before.ObservedGeneration || !schema.Mode):
+		k.preflightRequest = before
+		update = update.DeepCopy()
+		update.Mode = configv1.UpdateModePreflight
+	}
+	return update
 }
 
 // KnowsPreflight reports whether an earlier process has examined the requested release, so that a restart of the operator does not repeat
