@@ -637,10 +637,13 @@ func TestAttachmentsAreFound(t *testing.T) {
 	t.Run("finds referrers in a registry that refuses the tag", func(t *testing.T) {
 		remove := registry.AddFault(fixture.Fault{Match: fixture.MatchPath("/manifests/.*[.]sig$"), Status: http.StatusForbidden})
 		defer remove()
-		found, err := attachments(t.Context(), r, img)
-		require.ErrorIs(t, err, failure.ErrUnauthorized)
-		require.Len(t, found, 1)
-		assert.Equal(t, []byte("bundle"), found[0].Payload)
+		emptyMirror := mirrored(t, "", registry.Host(), fixture.StartRegistry(t).Host())
+		for _, r := range []*image.Reader{r, open(t, image.Options{Access: emptyMirror})} {
+			found, err := attachments(t.Context(), r, img)
+			require.ErrorIs(t, err, failure.ErrUnauthorized)
+			require.Len(t, found, 1)
+			assert.Equal(t, []byte("bundle"), found[0].Payload)
+		}
 	})
 	t.Run("returns good signatures despite broken ones", func(t *testing.T) {
 		attach(bundle, bundle, strings.Repeat("large", 100))
