@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"iter"
 	"log"
 	"net/http"
 	"net/http/httptest"
@@ -238,6 +239,9 @@ func TestBlobResumesAndChecksItsContent(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, want(1), data)
 		assert.Empty(t, mirror.Requests(), "a failed place is skipped")
+		source.AddFault(fixture.Fault{Match: fixture.MatchPath(blobs), Status: http.StatusForbidden})
+		_, err = repository.Blob(t.Context(), desc(2))
+		require.ErrorContains(t, err, "all 2 sources failed", "with the earlier failure")
 	})
 	t.Run("reports changed content and uses another place next time", func(t *testing.T) {
 		repository, _, mirror := start(t, fixture.Fault{Match: fixture.MatchPath(blobs), Rewrite: flip})
@@ -728,4 +732,36 @@ func TestDrippingMirrorIsLeft(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestErrorNamesAPlaceThatRecoversMeanwhile has a mirror that refuses its first request. The next request is for the source only, and the
+// mirror answers another request before the source refuses.
+func TestErrorNamesAPlaceThatRecoversMeanwhile(t *testing.T) {
+	source, mirror := fixture.StartRegistry(t), fixture.StartRegistry(t)
+	built := build(t, []entry{{"manifests/a.yaml", "a", 0}})
+	img := push(t, source, built)
+	_, err := fixture.Push(t.Context(), mirror, built, "mirrored/release:1")
+	require.NoError(t, err)
+	mirror.AddFault(fixture.Fault{Match: fixture.MatchPath("/manifests/.*[.]sig$"), Status: http.StatusForbidden})
+	source.AddFault(fixture.Fault{Match: fixture.MatchPath("/manifests/sha256:"), Status: http.StatusForbidden})
+
+	var meanwhile func() (repository.Found, error, bool)
+	transport := roundTripper(func(req *http.Request) (*http.Response, error) {
+		if strings.HasSuffix(req.URL.Path, "/platform/release/manifests/"+string(img.Digest)) {
+			_, _, more := meanwhile()
+			assert.False(t, more)
+		}
+		return http.DefaultTransport.RoundTrip(req)
+	})
+	r := open(t, image.Options{Access: mirroredBy(t, transport, "", source.Host(), mirror.Host())})
+	opened, err := r.Repository(img)
+	require.NoError(t, err)
+	next, stop := iter.Pull2(opened.InEachPlace(t.Context(), img.Digest, repository.AttachedTag(img.Digest, ".sig")))
+	defer stop()
+	_, err, _ = next()
+	require.ErrorIs(t, err, failure.ErrUnauthorized)
+	meanwhile = next
+	_, err = opened.Document(t.Context(), img.Digest)
+	require.ErrorContains(t, err, "all 2 sources failed")
+	require.ErrorContains(t, err, mirror.Host()+"/mirrored/release: ")
 }

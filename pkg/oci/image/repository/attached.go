@@ -145,7 +145,8 @@ func (s *Repository) InEachPlace(ctx context.Context, d release.Digest, tag stri
 			return len(found.Referrers) == 0 && err == nil || yield(found, cmp.Or(err, rest))
 		}
 		var failed []*candidate
-		for _, c := range s.order() {
+		places, _ := s.order()
+		for _, c := range places {
 			var raw []byte
 			err := s.ask(ctx, c, request{doing: "fetching", identifier: tag}, func(p place) (err error) {
 				raw, err = p.document(ctx, tag)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -196,7 +197,8 @@ func (b *blobStream) next(err error) error {
 		b.repository.learn(b.ctx, b.from, err, true)
 		b.from, b.body = nil, io.NopCloser(bytes.NewReader(nil))
 	}
-	for _, c := range b.repository.order() {
+	places, results := b.repository.order()
+	for _, c := range places {
 		if _, ok := b.tried[c]; ok {
 			continue
 		}
@@ -214,7 +216,8 @@ func (b *blobStream) next(err error) error {
 		b.tried[c] = err
 		b.repository.learn(b.ctx, c, err, true)
 	}
-	return b.repository.refusal(layerRequest(b.digest), b.tried)
+	maps.Copy(results, b.tried)
+	return b.repository.refusal(layerRequest(b.digest), results)
 }
 
 // Read implements io.Reader.

@@ -58,8 +58,8 @@ type candidate struct {
 	failed  error
 	lacking bool
 	served  bool
-	// gone is set if the place must not be contacted again.
-	gone bool
+	// gone is the reason not to contact the place again, even if no other place remains.
+	gone error
 }
 
 // Open returns the sources of an image's content. It sends no request.
@@ -261,10 +261,11 @@ type request struct {
 
 // try asks the places in order until one succeeds.
 func (s *Repository) try(ctx context.Context, w request, ask func(place) error) error {
-	answers := map[*candidate]error{}
-	for _, c := range s.order() {
-		if s.isOver(c) {
-			continue // another request marked it as gone
+	places, results := s.order()
+	for _, c := range places {
+		if gone := s.over(c); gone != nil {
+			results[c] = gone
+			continue
 		}
 		err := ask(c.place)
 		s.learn(ctx, c, err, w.content)
@@ -273,14 +274,14 @@ func (s *Repository) try(ctx context.Context, w request, ask func(place) error) 
 		case err == nil:
 			return nil
 		case errors.Is(ctx.Err(), context.DeadlineExceeded):
-			answers[c] = overdue(err)
-			return s.refusal(w, answers)
+			results[c] = overdue(err)
+			return s.refusal(w, results)
 		case ctx.Err() != nil || errors.As(err, &local):
 			return fmt.Errorf("%s %s of %s: %w", w.doing, w.identifier, c, err)
 		}
-		answers[c] = err
+		results[c] = err
 	}
-	return s.refusal(w, answers)
+	return s.refusal(w, results)
 }
 
 // overdue marks an error after the caller's deadline, which may have a cause of its own.
@@ -297,7 +298,7 @@ func (s *Repository) ask(ctx context.Context, c *candidate, w request, get func(
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if s.isOver(c) {
+	if s.over(c) != nil {
 		return nil
 	}
 	err := get(c.place)
@@ -314,13 +315,11 @@ func (s *Repository) ask(ctx context.Context, c *candidate, w request, get func(
 	return fmt.Errorf("%s %s of %s: %w", w.doing, w.identifier, c, err)
 }
 
-// refusal returns an error with the results of all places, including earlier failures. A place without a result was not asked in time.
-func (s *Repository) refusal(w request, answers map[*candidate]error) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// refusal returns an error with the results of all places. A place without a result was not asked in time.
+func (s *Repository) refusal(w request, results map[*candidate]error) error {
 	var attempts []failure.Attempt
 	for _, c := range s.places {
-		err := cmp.Or(answers[c], c.failed)
+		err := results[c]
 		remote, ok := c.place.(*remotePlace)
 		if !ok {
 			return fmt.Errorf("%s %s of %s: %w", w.doing, w.identifier, c, err)
@@ -331,13 +330,16 @@ func (s *Repository) refusal(w request, answers map[*candidate]error) error {
 }
 
 // order lists the places to ask: working places first, then places that lacked content. If all places have failed, it returns all of them.
-func (s *Repository) order() []*candidate {
+// failures are the errors of the failed places. Later, the places may no longer have them.
+func (s *Repository) order() (places []*candidate, failures map[*candidate]error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var good, lacking []*candidate
+	failures = map[*candidate]error{}
 	for _, c := range s.places {
 		switch {
 		case c.failed != nil:
+			failures[c] = c.failed
 		case c.lacking:
 			lacking = append(lacking, c)
 		default:
@@ -345,13 +347,13 @@ func (s *Repository) order() []*candidate {
 		}
 	}
 	if good = append(good, lacking...); len(good) == 0 {
-		return s.places
+		return s.places, failures
 	}
-	return good
+	return good, failures
 }
 
-// isOver reports whether a place must not be queried again.
-func (s *Repository) isOver(c *candidate) bool {
+// over returns the reason not to contact a place again, or nil.
+func (s *Repository) over(c *candidate) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return c.gone
@@ -382,7 +384,8 @@ func (s *Repository) leave(c *candidate, err error) {
 	for _, other := range s.places {
 		there, remote := other.place.(*remotePlace)
 		if other == c || ok && remote && here.repo.RegistryStr() == there.repo.RegistryStr() {
-			other.gone, other.failed = true, cmp.Or(other.failed, err)
+			other.failed = cmp.Or(other.failed, err)
+			other.gone = other.failed
 		}
 	}
 }
