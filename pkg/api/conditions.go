@@ -22,6 +22,9 @@ const (
 	RiskApplies = "Applies"
 )
 
+// MaxRiskName is the maximum length of a risk's name in the CustomResourceDefinition of ClusterVersion.
+const MaxRiskName = 256
+
 // Reasons for the ReleaseAccepted condition. Each names the step that is running or that rejected the release.
 const (
 	// The image cannot be pulled, or no trusted signer has signed it. See docs/user/registries.md and docs/user/trust.md. The operator

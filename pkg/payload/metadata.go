@@ -25,9 +25,6 @@ const (
 	MetadataKind = "cincinnati-metadata-v0"
 	// maxMetadataBytes limits the size of release-metadata and of image-references. Real ones have 200 bytes and 90 kB.
 	maxMetadataBytes = 4 << 20
-	// maxVersion and maxText limit a version and the other texts of release-metadata in bytes, so that they fit into a ClusterVersion.
-	maxVersion = 256
-	maxText    = 8 << 10
 )
 
 // Keys of Metadata.Metadata, from OpenShift's Cincinnati graph metadata.
@@ -68,8 +65,8 @@ func ParseMetadata(data []byte) (*Metadata, error) {
 	if m.Version == "" {
 		return nil, fmt.Errorf("%s: version: missing", MetadataFile)
 	}
-	if len(m.Version) > maxVersion {
-		return nil, fmt.Errorf("%s: version: is longer than %d bytes", MetadataFile, maxVersion)
+	if len(m.Version) > release.MaxVersion {
+		return nil, fmt.Errorf("%s: version: is longer than %d bytes", MetadataFile, release.MaxVersion)
 	}
 	if _, err := release.ParseVersion(m.Version); err != nil {
 		return nil, fmt.Errorf("%s: version: %q is not a semantic version: %w", MetadataFile, m.Version, err)
@@ -101,8 +98,8 @@ func (m *Metadata) Release(image string) (release.Release, []string) {
 		if present && !ok {
 			warn(key, "must be a string")
 		}
-		if len(s) > maxText {
-			warn(key, "is longer than %d bytes", maxText)
+		if len(s) > release.MaxText {
+			warn(key, "is longer than %d bytes", release.MaxText)
 			return ""
 		}
 		return s

@@ -125,6 +125,13 @@ type Attachment struct {
 	Annotations map[string]string
 }
 
+// Limits in bytes of a version, and of any other text about a release: an address, a list of channels, the message of a risk. A ClusterVersion
+// holds the texts of 100 earlier releases and of all available updates, and the API server rejects objects of more than 1.5 MiB.
+const (
+	MaxVersion = 256
+	MaxText    = 8 << 10
+)
+
 // Release describes a release, based on its payload's metadata.
 type Release struct {
 	// Version is a strict semantic version.

@@ -19,9 +19,6 @@ import (
 // maxHistory is the maximum number of history entries, as in OpenShift's operator.
 const maxHistory = 100
 
-// maxRisks limits the accepted risks of an entry in bytes, so that all entries fit into a ClusterVersion.
-const maxRisks = 8 << 10
-
 // Release is an accepted release in the form that the history records.
 type Release struct {
 	Version, Image string
@@ -36,7 +33,7 @@ type Release struct {
 // Entries with a digest in forced are pruned last. The accepted risks may quote a release, so they are truncated, and characters that a
 // terminal interprets are replaced.
 func Record(history []configv1.UpdateHistory, next Release, forced sets.Set[string], now metav1.Time) []configv1.UpdateHistory {
-	version, image, risks := next.Version, next.Image, printable.Lines(printable.Excerpt(next.AcceptedRisks, maxRisks))
+	version, image, risks := next.Version, next.Image, printable.Lines(printable.Excerpt(next.AcceptedRisks, release.MaxText))
 	if len(history) > 0 && Same(history[0], version, image) {
 		entry := &history[0]
 		entry.Version, entry.Image = version, image

@@ -316,5 +316,5 @@ func TestAcceptedRisksAreSafeForATerminal(t *testing.T) {
 //threat:long-texts
 func TestAcceptedRisksFitIntoAStatus(t *testing.T) {
 	history := Record(nil, Release{Version: "1.0.0", Image: "a", AcceptedRisks: strings.Repeat("x", 3<<20)}, nil, metav1.Now())
-	assert.LessOrEqual(t, len(history[0].AcceptedRisks), maxRisks)
+	assert.LessOrEqual(t, len(history[0].AcceptedRisks), release.MaxText)
 }

@@ -16,6 +16,9 @@ import (
 // defaultTimeout is the maximum time for one query, including retries.
 const defaultTimeout = time.Minute
 
+// maxETag limits the stored ETag of an answer in bytes. Longer ones are ignored.
+const maxETag = 256
+
 // Query is a query to an update service.
 type Query struct {
 	// Service is the service's URL. A query in the URL is kept.
@@ -91,7 +94,7 @@ func read(ctx context.Context, resp *http.Response, q Query) (Answer, error) {
 		return Answer{}, err
 	}
 	answer := Answer{query: q}
-	if etag := resp.Header.Get("ETag"); len(etag) <= maxName {
+	if etag := resp.Header.Get("ETag"); len(etag) <= maxETag {
 		answer.etag = etag
 	}
 	answer.Updates, err = graph.Updates(q)

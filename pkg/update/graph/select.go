@@ -12,6 +12,7 @@ import (
 
 	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/internal/sorted"
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/update/nearest"
 )
@@ -20,8 +21,6 @@ import (
 const (
 	maxUpdates     = 500 // the CRD limits conditional updates, the size of an object limits the others
 	maxUpdateRisks = 200
-	maxName        = 256
-	maxText        = 8 << 10
 	// maxQuoted is the maximum length of quoted text in a message.
 	maxQuoted   = 80
 	maxRules    = 20
@@ -182,11 +181,11 @@ func (n Node) release() (configv1.Release, error) {
 	switch {
 	case n.Image == "":
 		return r, fmt.Errorf("no image")
-	case len(n.Image) > maxText || len(n.Version) > maxName:
+	case len(n.Image) > release.MaxText || len(n.Version) > release.MaxVersion:
 		return r, fmt.Errorf("image or version is too long")
 	}
 	// These fields are only information, so an error in them does not exclude the release.
-	if link := n.Metadata[metadataURL]; len(link) <= maxText {
+	if link := n.Metadata[metadataURL]; len(link) <= release.MaxText {
 		if _, err := url.Parse(link); err == nil {
 			r.URL = configv1.URL(link)
 		}
@@ -198,7 +197,7 @@ func (n Node) release() (configv1.Release, error) {
 	default:
 		return r, fmt.Errorf("architecture %q is neither empty nor multi", printable.Excerpt(arch, maxQuoted))
 	}
-	if channels := n.Metadata[metadataChannels]; channels != "" && len(channels) <= maxText {
+	if channels := n.Metadata[metadataChannels]; channels != "" && len(channels) <= release.MaxText {
 		list := strings.Split(channels, ",")
 		slices.Sort(list)
 		r.Channels = slices.Compact(list) // a set
@@ -219,10 +218,10 @@ func usable(risks []configv1.ConditionalUpdateRisk) ([]configv1.ConditionalUpdat
 		switch {
 		case risk.Name == "" || risk.Message == "":
 			return nil, fmt.Errorf("risk %q has no name or no message", name)
-		case len(risk.Name) > maxName:
-			return nil, fmt.Errorf("the name of risk %q is longer than %d bytes", name, maxName)
-		case len(risk.Message) > maxText || len(risk.URL) > maxText:
-			return nil, fmt.Errorf("the text of risk %q is longer than %d bytes", name, maxText)
+		case len(risk.Name) > api.MaxRiskName:
+			return nil, fmt.Errorf("the name of risk %q is longer than %d bytes", name, api.MaxRiskName)
+		case len(risk.Message) > release.MaxText || len(risk.URL) > release.MaxText:
+			return nil, fmt.Errorf("the text of risk %q is longer than %d bytes", name, release.MaxText)
 		}
 		if _, err := url.ParseRequestURI(risk.URL); err != nil {
 			return nil, fmt.Errorf("risk %q has no valid URL", name)
@@ -252,7 +251,7 @@ func evaluable(rule configv1.ClusterCondition) bool {
 	case ruleAlways:
 		return rule.PromQL == nil
 	case rulePromQL:
-		return rule.PromQL != nil && rule.PromQL.PromQL != "" && len(rule.PromQL.PromQL) <= maxText
+		return rule.PromQL != nil && rule.PromQL.PromQL != "" && len(rule.PromQL.PromQL) <= release.MaxText
 	}
 	return false
 }

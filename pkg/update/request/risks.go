@@ -7,13 +7,12 @@ import (
 
 	configv1 "github.com/openshift/api/config/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/cluster-version/cvo/pkg/api"
 )
 
-// Limits in the CustomResourceDefinition of ClusterVersion.
-const (
-	maxAcceptRisks = 1000
-	maxRiskName    = 256
-)
+// maxAcceptRisks is a limit in the CustomResourceDefinition of ClusterVersion.
+const maxAcceptRisks = 1000
 
 // Risks changes the accepted risks.
 type Risks struct {
@@ -45,8 +44,8 @@ func (o *Risks) Parse(args []string) error {
 		switch {
 		case kept == "":
 			return fmt.Errorf("illegal risk %q", name)
-		case len(kept) > maxRiskName:
-			return fmt.Errorf("illegal risk %.32q…: more than %d characters", kept, maxRiskName)
+		case len(kept) > api.MaxRiskName:
+			return fmt.Errorf("illegal risk %.32q…: more than %d characters", kept, api.MaxRiskName)
 		case suffix || prefix:
 			o.removed.Insert(kept)
 		default:

@@ -53,7 +53,7 @@ func alertRisks(found []firing.Alert, now time.Time) ([]configv1.ConditionalUpda
 		if alert.State != firing.StateFiring || impact(alert) == "" {
 			continue
 		}
-		if !extraName.MatchString(name) || len(name) > maxRiskName {
+		if !extraName.MatchString(name) || len(name) > api.MaxRiskName {
 			dropped[fmt.Sprintf("alert %.100q is firing but cannot be a risk: its name does not match %s", name, extraName)] = true
 			continue
 		}

@@ -6,6 +6,8 @@ import (
 	"net/url"
 
 	configv1 "github.com/openshift/api/config/v1"
+
+	"github.com/cluster-version/cvo/pkg/api"
 )
 
 // unfit returns the reason why an API server would reject an update with these risks, or "" if it would not.
@@ -16,8 +18,8 @@ func unfit(risks []configv1.ConditionalUpdateRisk) string {
 	names := map[string]bool{}
 	for _, risk := range risks {
 		switch {
-		case risk.Name == "" || len(risk.Name) > maxRiskName:
-			return fmt.Sprintf("the name of a risk must have 1 to %d characters, not %d", maxRiskName, len(risk.Name))
+		case risk.Name == "" || len(risk.Name) > api.MaxRiskName:
+			return fmt.Sprintf("the name of a risk must have 1 to %d characters, not %d", api.MaxRiskName, len(risk.Name))
 		case names[risk.Name]:
 			return fmt.Sprintf("two risks have the name %q", risk.Name)
 		case risk.Message == "":

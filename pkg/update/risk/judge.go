@@ -69,7 +69,6 @@ const (
 	maxUpdates     = 500
 	maxRisks       = 500
 	maxUpdateRisks = 200
-	maxRiskName    = 256
 	// maxStatus is the maximum size of all updates in the status, in bytes of JSON. An object may have 1.5 MiB, including its history.
 	maxStatus = 1 << 20
 )
@@ -165,7 +164,7 @@ func (j *judgement) merge() ([]configv1.Release, []configv1.ConditionalUpdate) {
 func (j *judgement) extras() []Extra {
 	var extras []Extra
 	for _, extra := range j.Extra {
-		if !extraName.MatchString(extra.Name) || len(extra.Name) > maxRiskName {
+		if !extraName.MatchString(extra.Name) || len(extra.Name) > api.MaxRiskName {
 			j.problem("%.300q is not a valid name for a risk of this cluster", extra.Name)
 			continue
 		}

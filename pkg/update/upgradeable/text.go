@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/cluster-version/cvo/internal/printable"
+	"github.com/cluster-version/cvo/pkg/api"
 )
 
 // Limits in bytes for texts from other authors.
@@ -20,8 +21,6 @@ const (
 	// maxCondition limits the message of condition Upgradeable, and maxSummary its part about one source.
 	maxCondition = 32 << 10
 	maxSummary   = 3600
-	// maxRisk is the maximum length of a risk's name in a ClusterVersion.
-	maxRisk = 256
 )
 
 // clean makes text from another author safe to display: valid UTF-8, no control characters except line feeds, no surrounding space, and at
@@ -61,9 +60,9 @@ func riskName(source, subject string) string {
 		}
 		return '-'
 	}, subject)
-	if name != source+"-"+subject || len(name) > maxRisk {
+	if name != source+"-"+subject || len(name) > api.MaxRiskName {
 		hash := sha256.Sum256([]byte(subject))
-		name = name[:min(len(name), maxRisk-17)] + "-" + hex.EncodeToString(hash[:8])
+		name = name[:min(len(name), api.MaxRiskName-17)] + "-" + hex.EncodeToString(hash[:8])
 	}
 	return name
 }
