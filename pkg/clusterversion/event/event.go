@@ -31,7 +31,8 @@ var ownAddress = regexp.MustCompile(`(?:[0-9]{1,3}(?:\.[0-9]{1,3}){3}|\[[0-9A-Za
 const MaxMessage = 32 << 10
 
 // Steady truncates an error text to MaxMessage and removes the local address. Its port differs each time, and the texts of conditions and
-// events must not change with it.
+// events must not change with it. Conditions and events are truncated again where they are written; Steady bounds what is kept until then,
+// such as the message of a rejected release.
 func Steady(text string) string {
 	return printable.Excerpt(ownAddress.ReplaceAllString(text, ""), MaxMessage)
 }
