@@ -95,15 +95,12 @@ func (r *drains) add(mgr manager.Manager, caughtUp *watch.CatchUp) error {
 	if r.isControlPlane {
 		name, workers = "node-drains-control-plane", 1 // two nodes must not be cordoned at the same time
 	}
-	options := watch.Retries()
-	options.MaxConcurrentReconciles = workers
-	return builder.ControllerManagedBy(mgr).Named(name).
+	return watch.Controller(mgr, name, workers).
 		For(&corev1.Node{}, builder.WithPredicates(cluster.OnChanges(mattersToDrain), predicate.NewPredicateFuncs(r.serves))).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.ofWaiting), builder.WithPredicates(cluster.OnChanges(freesSlot))).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.ofPod)).
 		Watches(&api.NodeRolloutPolicy{}, handler.EnqueueRequestsFromMapFunc(r.policyChanged), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.budgetChanged), builder.WithPredicates(cluster.OnChanges(plan.Frees))).
-		WithOptions(options).
 		Complete(caughtUp.Delay(r))
 }
 

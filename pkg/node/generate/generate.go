@@ -39,12 +39,11 @@ type generator struct {
 // Add adds the controller of a release to a manager whose scheme cluster.NewScheme returned. It begins when the cache has caught up.
 func Add(mgr manager.Manager, caughtUp *watch.CatchUp, clk clock.PassiveClock, release string, o kubelet.Options) error {
 	all := cluster.OneRequest() // the numbers of KubeletConfigs depend on each other
-	return builder.ControllerManagedBy(mgr).Named("node-generate").
+	return watch.Controller(mgr, "node-generate", 1).
 		Watches(&mcfgv1.KubeletConfig{}, all).
 		Watches(&mcfgv1.MachineConfigPool{}, all, builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Watches(&mcfgv1.MachineConfig{}, all).
 		Watches(&mcfgv1.ControllerConfig{}, all).
-		WithOptions(watch.Retries()).
 		Complete(caughtUp.Delay(&generator{client: mgr.GetClient(), clock: clk, release: release, options: o}))
 }
 

@@ -65,7 +65,7 @@ func Add(mgr manager.Manager, clk clock.PassiveClock, recorder record.EventRecor
 	}
 	r := &reporter{client: mgr.GetClient(), server: server, clock: clk, recorder: recorder, options: o}
 	one := cluster.OneRequest()
-	return builder.ControllerManagedBy(mgr).Named("node-report").
+	return watch.Controller(mgr, "node-report", 1).
 		Watches(&configv1.ClusterOperator{}, one).
 		Watches(&mcfgv1.MachineConfigPool{}, one).
 		Watches(&mcfgv1.MachineConfig{}, one).
@@ -77,7 +77,6 @@ func Add(mgr manager.Manager, clk clock.PassiveClock, recorder record.EventRecor
 				!equality.Semantic.DeepEqual(before.Labels, after.Labels)
 		}))).
 		Watches(&corev1.Node{}, handler.Funcs{UpdateFunc: r.reportDrift}).
-		WithOptions(watch.Retries()).
 		Complete(r)
 }
 

@@ -37,7 +37,7 @@ type machines struct {
 
 func (r *machines) add(mgr manager.Manager) error {
 	ofAll := handler.EnqueueRequestsFromMapFunc(r.ofAll)
-	return builder.ControllerManagedBy(mgr).Named("node-machines").
+	return watch.Controller(mgr, "node-machines", 1).
 		For(&corev1.Node{}, builder.WithPredicates(cluster.OnChanges(func(before, after *corev1.Node) bool {
 			return before.Annotations[api.DesiredConfigAnnotation] != after.Annotations[api.DesiredConfigAnnotation] ||
 				pool.HasReported(before) != pool.HasReported(after) ||
@@ -48,7 +48,6 @@ func (r *machines) add(mgr manager.Manager) error {
 		Watches(&mcfgv1.MachineConfigPool{}, ofAll, builder.WithPredicates(cluster.OnChanges(func(before, after *mcfgv1.MachineConfigPool) bool {
 			return !equality.Semantic.DeepEqual(before.Spec.NodeSelector, after.Spec.NodeSelector)
 		}))).
-		WithOptions(watch.Retries()).
 		Complete(r)
 }
 

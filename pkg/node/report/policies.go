@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -35,7 +34,7 @@ type policies struct {
 }
 
 func (r *policies) add(mgr manager.Manager) error {
-	return builder.ControllerManagedBy(mgr).Named("node-policies").For(&operatorv1.MachineConfiguration{}).WithOptions(watch.Retries()).Complete(r)
+	return watch.Controller(mgr, "node-policies", 1).For(&operatorv1.MachineConfiguration{}).Complete(r)
 }
 
 // Reconcile implements reconcile.Reconciler.

@@ -71,7 +71,7 @@ func (r *pools) add(ctx context.Context, mgr manager.Manager, caughtUp *watch.Ca
 		return err
 	}
 	all := cluster.OneRequest() // a node can move between pools
-	return builder.ControllerManagedBy(mgr).Named("node-pools").
+	return watch.Controller(mgr, "node-pools", 1).
 		Watches(&mcfgv1.MachineConfigPool{}, all).
 		Watches(&mcfgv1.MachineConfig{}, all).
 		Watches(&mcfgv1.KubeletConfig{}, all).
@@ -84,7 +84,6 @@ func (r *pools) add(ctx context.Context, mgr manager.Manager, caughtUp *watch.Ca
 		WatchesRawSource(roles).
 		WatchesRawSource(r.queries.events()).
 		WatchesRawSource(jobs).
-		WithOptions(watch.Retries()).
 		Complete(caughtUp.Delay(r))
 }
 

@@ -15,7 +15,6 @@ import (
 	"k8s.io/client-go/metadata"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -89,7 +88,7 @@ func (s *Sources) AddController(ctx context.Context, mgr manager.Manager, reconc
 	if err != nil {
 		return fmt.Errorf("watching the ClusterVersion: %w", err)
 	}
-	err = builder.ControllerManagedBy(mgr).Named("clusterversion").WithOptions(watch.Retries()).
+	err = watch.Controller(mgr, "clusterversion", 1).
 		WatchesRawSource(s.Settings).
 		WatchesRawSource(s.Obstacles).
 		WatchesRawSource(source.Channel(s.changes, &handler.EnqueueRequestForObject{})).
