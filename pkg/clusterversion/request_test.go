@@ -2,6 +2,7 @@ package clusterversion
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -100,6 +101,22 @@ func TestRepeatedHistoryIsHarmless(t *testing.T) {
 		assert.Equal(t, "1.1.0", history[0].Version)
 		assert.LessOrEqual(t, len(history), 100)
 	}
+}
+
+// TestWarningsOfAReleaseAreLogged accepts a release with an invalid field in its metadata.
+func TestWarningsOfAReleaseAreLogged(t *testing.T) {
+	registry, work := newShelf(), slots{}
+	registry.images[digestOf("1.0.0")] = files("1.0.0", "release-manifests/release-metadata",
+		`{"kind": "cincinnati-metadata-v0", "version": "1.0.0", "metadata": {"url": 1}}`)
+	s := newScribe(t, func(p *parts) { p.stages, p.runner = registry.stages(), work })
+	var lines []string
+	log := funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{})
+	_, err := s.Reconcile(logr.NewContext(t.Context(), log), reconcile.Request{NamespacedName: client.ObjectKey{Name: "version"}})
+	require.NoError(t, err)
+	work[background.SlotAccept].step(t.Context())
+	lines = slices.DeleteFunc(lines, func(line string) bool { return !strings.Contains(line, "release accepted") })
+	require.Len(t, lines, 1)
+	assert.Contains(t, lines[0], "metadata.url: must be a string")
 }
 
 // TestEventsKeepPercentSigns shows that text from a release or a cluster is never used as a format string.
