@@ -178,7 +178,7 @@ check: packages commands crds verify-format ## Check the format, vet, and run th
 commands:
 	@command -v jq >/dev/null || { echo 'jq is missing: install it (on Debian: apt-get install jq)' >&2; exit 2; }
 	@command -v flock >/dev/null || { echo 'flock is missing: install it (on Debian: apt-get install util-linux)' >&2; exit 2; }
-	@! sed -E "s/'[^']*'|\"[^\"]*\"//g" <<<"$${TESTFLAGS:-}" | grep '[|&;()<>]' >/dev/null || { \
+	@grep -qxE "([^|&;()<>'\"]|'[^']*'|\"[^\"]*\")*" <<<"$${TESTFLAGS:-}" || { \
 	  echo "TESTFLAGS=$$TESTFLAGS: quote patterns in it, such as TESTFLAGS='-run \"TestA|TestB\"'" >&2; exit 2; }
 
 # `make verify` vets the tests, so `go test` need not. PKG may select tests of test/, which build programs whose sources the cache of

@@ -357,6 +357,7 @@ func TestMakeWantsPatternsQuoted(t *testing.T) {
 	for flags, want := range map[string]string{
 		"-run TestA|TestB":            "TESTFLAGS=-run TestA|TestB: quote patterns in it, such as TESTFLAGS='-run \"TestA|TestB\"'\n",
 		"-run Test(A)":                "TESTFLAGS=-run Test(A): quote patterns",
+		"-run 'TestA":                 "TESTFLAGS=-run 'TestA: quote patterns",
 		`-run 'TestA|Test"B"' -short`: "",
 		`-run "Test(A|B)$$"`:          "",
 		"-count 1":                    "",
