@@ -16,8 +16,8 @@ const (
 // ErrTooMany means that another client keeps changing an object that this process repairs.
 var ErrTooMany = errors.New("another client keeps changing it, so it is repaired only once a minute")
 
-// Repairs bounds how often a process repairs an object that another client may keep changing or deleting. Writes that a fence
-// rejects do not count. Create it with NewRepairs. It is for one goroutine.
+// Repairs bounds how often a process repairs an object that another client may keep changing or deleting. Failed writes do
+// not count: they have another cause, and the caller limits how often it retries. Create it with NewRepairs. It is for one goroutine.
 type Repairs struct {
 	budget *rate.Limiter
 	// at is the time of the last question.
@@ -35,9 +35,9 @@ func (r *Repairs) Allowed(now time.Time) bool {
 	return r.budget.TokensAt(now) >= 1
 }
 
-// Count counts a repair with the result err.
+// Count counts a repair with the result err, unless it failed.
 func (r *Repairs) Count(err error) {
-	if !errors.Is(err, ErrClosed) {
+	if err == nil {
 		r.budget.AllowN(r.at, 1)
 	}
 }

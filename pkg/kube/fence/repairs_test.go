@@ -17,8 +17,8 @@ func TestRepairsAreBounded(t *testing.T) {
 		}
 		return n
 	}
-	assert.Equal(t, 2*RepairsAtOnce, sent(ErrClosed), "what the fence rejects does not count")
-	assert.Equal(t, RepairsAtOnce, sent(errors.New("conflict")), "a failed write counts")
+	assert.Equal(t, 2*RepairsAtOnce, sent(errors.New("forbidden")), "a failed write does not count")
+	assert.Equal(t, RepairsAtOnce, sent(nil))
 	now = now.Add(RepairsEvery - time.Second)
 	assert.False(t, r.Allowed(now))
 	now = now.Add(time.Second)
