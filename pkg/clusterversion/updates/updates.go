@@ -128,11 +128,14 @@ func (s *Search) Look(ctx context.Context, cv *configv1.ClusterVersion, withAler
 	known.accepted = acceptedRisks(cv.Spec.DesiredUpdate)
 	log := logr.FromContextOrDiscard(ctx)
 	if problem.Status != "" || s.options.Ask == nil {
-		s.runner.Start(background.SlotUpdates, "none", func(context.Context) background.Next { return background.Next{Done: true} })
+		nothing := func(context.Context) background.Next { return background.Next{Done: true} }
+		s.runner.Start(background.SlotUpdates, "none", nothing)
+		s.runner.Start(background.SlotRisks, "none", nothing)
 		return known
 	}
-	s.runner.Start(background.SlotUpdates, fmt.Sprintf("%#v", query), s.askService(log, query))
-	s.runner.Start(background.SlotRisks, "risks", s.evaluateRisks(log))
+	key := fmt.Sprintf("%#v", query)
+	s.runner.Start(background.SlotUpdates, key, s.askService(log, query))
+	s.runner.Start(background.SlotRisks, key, s.evaluateRisks(log)) // the risks of an earlier query are evaluated no longer
 	return known
 }
 

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net/http"
 	"runtime"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -16,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/cluster-version/cvo/pkg/api"
@@ -421,6 +424,94 @@ func TestLateAnswerIsDropped(t *testing.T) {
 	known := f.Look(t.Context(), cv, false)
 	assert.False(t, known.evaluated, "an answer to another query is dropped")
 	assert.Empty(t, known.retrieved.Status)
+}
+
+// slowMetrics is a metrics source that ends each query with an error shortly before its time limit, and counts the queries.
+type slowMetrics struct{ queries *atomic.Int64 }
+
+func (m slowMetrics) Query(ctx context.Context, _ string) ([]float64, error) {
+	m.queries.Add(1)
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(54 * time.Second):
+		return nil, errors.New("the query takes too long")
+	}
+}
+
+func (slowMetrics) Alerts(context.Context) ([]firing.Alert, error) { return nil, nil }
+
+// TestEvaluationEndsWithItsQuery changes the query while the risks of a long answer are evaluated.
+//
+//threat:query-overloads
+func TestEvaluationEndsWithItsQuery(t *testing.T) {
+	search := func(t *testing.T) (*Search, *atomic.Int64) {
+		metrics := slowMetrics{new(atomic.Int64)}
+		risky := configv1.ConditionalUpdate{Release: configv1.Release{Version: "1.0.3", Image: "c"}}
+		for i := range 100 {
+			risky.Risks = append(risky.Risks, configv1.ConditionalUpdateRisk{
+				Name: fmt.Sprint("Risk", i), URL: "https://example.com/risk", Message: "It is bad.",
+				MatchingRules: []configv1.ClusterCondition{{Type: "PromQL", PromQL: &configv1.PromQLClusterCondition{PromQL: fmt.Sprint("query", i)}}},
+			})
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		slots := background.NewSlots(ctx)
+		t.Cleanup(func() {
+			stop()
+			slots.Wait()
+		})
+		return New(clock.RealClock{}, slots, func() {}, Options{
+			Ask: func(_ context.Context, q updategraph.Query, _ updategraph.Answer) (updategraph.Answer, error) {
+				if q.Channel == "fast" {
+					return updategraph.Answer{Updates: updategraph.Updates{Available: []configv1.Release{{Version: "1.0.9", Image: "z"}}}}, nil
+				}
+				return updategraph.Answer{Updates: updategraph.Updates{
+					Available: []configv1.Release{{Version: "1.0.1", Image: "a"}}, Conditional: []configv1.ConditionalUpdate{risky},
+				}}, nil
+			},
+			Risks: risk.New(clock.RealClock{}, metrics, risk.Options{}),
+		}), metrics.queries
+	}
+	shown := func(t *testing.T, s *Search, cv *configv1.ClusterVersion) []string {
+		status := *cv.Status.DeepCopy()
+		s.Look(t.Context(), cv, false).Report(&status, control.Schema{}, nil, time.Now())
+		available, _ := versions(status)
+		return available
+	}
+	for _, tt := range []struct {
+		name string
+		edit func(spec *configv1.ClusterVersionSpec)
+		want []string
+	}{
+		{"another channel", func(spec *configv1.ClusterVersionSpec) { spec.Channel = "fast" }, []string{"1.0.9"}},
+		{"no channel and no service", func(spec *configv1.ClusterVersionSpec) { spec.Channel, spec.Upstream = "", "" }, nil},
+	} {
+		t.Run("it ends for "+tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, queries := search(t)
+				cv := asking()
+				s.Look(t.Context(), cv, false)
+				time.Sleep(time.Second)
+				before := queries.Load()
+				require.NotZero(t, before)
+				tt.edit(&cv.Spec)
+				s.Look(t.Context(), cv, false)
+				time.Sleep(time.Second)
+				assert.Equal(t, tt.want, shown(t, s, cv))
+				time.Sleep(time.Hour)
+				assert.Equal(t, before, queries.Load(), "the rules of the abandoned query are still evaluated")
+			})
+		})
+	}
+	t.Run("it does not defer the list of updates", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s, _ := search(t)
+			cv := asking()
+			s.Look(t.Context(), cv, false)
+			time.Sleep(3 * time.Minute)
+			assert.Equal(t, []string{"1.0.1"}, shown(t, s, cv), "an update without risks")
+		})
+	})
 }
 
 func TestOmittedUpdatesAreReported(t *testing.T) {

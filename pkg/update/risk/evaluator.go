@@ -54,8 +54,10 @@ func (o *Options) setDefaults() {
 }
 
 const (
-	// ruleTimeout is the time limit for the evaluation of one rule.
-	ruleTimeout = time.Minute
+	// ruleTimeout is the time limit for the evaluation of one rule, and evaluationTimeout that of all rules in one call. It is longer, so
+	// that each call evaluates at least a few rules.
+	ruleTimeout       = time.Minute
+	evaluationTimeout = 2 * time.Minute
 	// unused is the age at which an unused answer is dropped. mostUnused is the maximum number of unused answers, because an update service
 	// may send other expressions each time.
 	unused     = 24 * time.Hour
@@ -107,10 +109,15 @@ type outage struct {
 // retryDelay is the delay before another attempt of a query.
 var retryDelay = backoff.Doubling{First: 10 * time.Second, Max: 10 * time.Minute}
 
-// Evaluate returns whether risks apply. It waits until the source has answered every stale or unknown expression, or until ctx ends. If the
-// source does not respond at all, Evaluate takes only slightly longer than the timeout of one query. Expressions without an answer are
-// unknown, and the next call queries them again.
+// errTooMany is the reason why an evaluation ends before all queries are answered.
+var errTooMany = fmt.Errorf("not all rules were evaluated within %s", evaluationTimeout)
+
+// Evaluate returns whether risks apply. It waits until the source has answered every stale or unknown expression, or until ctx ends, but for
+// two minutes at most. If the source does not respond at all, Evaluate takes only slightly longer than the timeout of one query. Expressions
+// without an answer are unknown, and the next call queries them first.
 func (e *Evaluator) Evaluate(ctx context.Context, risks []configv1.ConditionalUpdateRisk) Answers {
+	ctx, cancel := context.WithTimeoutCause(ctx, evaluationTimeout, errTooMany)
+	defer cancel()
 	asked := map[string]bool{}
 	for {
 		expressions := e.wanted(risks, asked)
@@ -122,7 +129,8 @@ func (e *Evaluator) Evaluate(ctx context.Context, risks []configv1.ConditionalUp
 	return e.conclude(ctx, risks)
 }
 
-// wanted returns the different expressions to query before the risks can be judged.
+// wanted returns the different expressions to query before the risks can be judged. Failing expressions come last because they may overload
+// the source. Otherwise those without an answer come first and the oldest answers next, so that an interrupted evaluation continues.
 func (e *Evaluator) wanted(risks []configv1.ConditionalUpdateRisk, selected map[string]bool) []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -136,7 +144,10 @@ func (e *Evaluator) wanted(risks []configv1.ConditionalUpdateRisk, selected map[
 		}
 	}
 	e.forget(now)
-	slices.SortStableFunc(expressions, func(a, b string) int { return e.failures(a) - e.failures(b) })
+	slices.SortStableFunc(expressions, func(x, y string) int {
+		a, b := cmp.Or(e.answers[x], &answer{}), cmp.Or(e.answers[y], &answer{})
+		return cmp.Or(a.failures-b.failures, a.due.Compare(b.due))
+	})
 	return expressions
 }
 
@@ -158,15 +169,6 @@ func (e *Evaluator) forget(now time.Time) {
 	for _, expression := range idle[:len(idle)-mostUnused] {
 		delete(e.answers, expression)
 	}
-}
-
-// failures returns the number of consecutive failures of an expression. Failing expressions are queried last because they may overload the
-// source.
-func (e *Evaluator) failures(expression string) int {
-	if a := e.answers[expression]; a != nil {
-		return a.failures
-	}
-	return 0
 }
 
 // queryAll queries the source for expressions, a few at a time.

@@ -298,6 +298,59 @@ func TestEvaluateAnswersOtherQueriesIfOneHangs(t *testing.T) {
 	})
 }
 
+// TestEvaluateContinuesAfterItsTimeLimit evaluates more slow rules than fit into one evaluation.
+//
+//threat:query-overloads
+func TestEvaluateContinuesAfterItsTimeLimit(t *testing.T) {
+	const n = 400
+	for name, result := range map[string]error{"answered": nil, "failed": errors.New("the query takes too long")} {
+		t.Run("it reaches every query that is "+name+" after 50 seconds", func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &source{query: func(ctx context.Context, _ string) ([]float64, error) {
+					select {
+					case <-ctx.Done():
+						return nil, ctx.Err()
+					case <-time.After(50 * time.Second):
+						return []float64{0}, result
+					}
+				}}
+				e := risk.New(clock.RealClock{}, s, risk.Options{})
+				for start := time.Now(); time.Since(start) < 4*time.Hour; {
+					begin := time.Now()
+					got := e.Evaluate(t.Context(), risks(n))
+					require.LessOrEqual(t, time.Since(begin), 2*time.Minute)
+					if len(s.asked) < n {
+						last := got.Applies[fmt.Sprintf("Risk%d", n-1)]
+						require.Equal(t, metav1.ConditionUnknown, last.Status)
+						require.Contains(t, last.Message, "(the evaluation was interrupted (not all rules were evaluated within 2m0s))")
+					}
+					time.Sleep(max(time.Until(got.Next), 5*time.Second))
+				}
+				assert.Len(t, s.asked, n)
+			})
+		})
+	}
+}
+
+// TestInterruptedRuleIsNotSkipped checks that a later rule decides only after an earlier rule has failed.
+func TestInterruptedRuleIsNotSkipped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &source{query: func(ctx context.Context, expression string) ([]float64, error) {
+			if expression == "no" {
+				return []float64{0}, nil
+			}
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}}
+		e := risk.New(clock.RealClock{}, s, risk.Options{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		got := e.Evaluate(ctx, []configv1.ConditionalUpdateRisk{ruled("A", query("slow"), query("no")), ruled("B", query("no"))})
+		assert.Equal(t, metav1.ConditionUnknown, got.Applies["A"].Status)
+		assert.Equal(t, metav1.ConditionFalse, got.Applies["B"].Status)
+	})
+}
+
 // TestEvaluateDoesNotCountCanceledQueriesAsFailures ends the context during the evaluation. This does not count as a failure of the rules.
 func TestEvaluateDoesNotCountCanceledQueriesAsFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

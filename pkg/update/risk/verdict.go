@@ -51,8 +51,11 @@ func (e *Evaluator) record(expression string, match bool, err error) {
 	*a = answer{match: match, found: now, used: now, due: now.Add(e.options.Fresh)}
 }
 
+// errInterrupted is the reason why an expression has no answer although no query for it has failed.
+var errInterrupted = errors.New("the evaluation was interrupted")
+
 // verdict evaluates the rules in order. The first rule that can be evaluated decides. It stops at an expression that must be queried first,
-// if mayQuery allows the query.
+// if mayQuery allows the query, and at one whose query was interrupted, because that rule may still decide.
 func (e *Evaluator) verdict(rules []configv1.ClusterCondition, now time.Time, mayQuery func(expression string) bool) verdict {
 	var failed []error
 	var next time.Time
@@ -71,7 +74,7 @@ func (e *Evaluator) verdict(rules []configv1.ClusterCondition, now time.Time, ma
 			continue // a type that comes with later releases
 		}
 		next = earlier(next, v.next)
-		if v.known || v.wanted != "" {
+		if v.known || v.wanted != "" || errors.Is(v.err, errInterrupted) {
 			v.next = next
 			return v
 		}
@@ -116,7 +119,7 @@ func (e *Evaluator) lookup(expression string, now time.Time, mayQuery func(strin
 	}
 	v.known = !a.found.IsZero() && now.Before(a.found.Add(2*e.options.Fresh))
 	if !v.known && v.err == nil {
-		v.err = errors.New("the evaluation was interrupted")
+		v.err = errInterrupted
 	}
 	return v
 }
@@ -137,7 +140,7 @@ func (e *Evaluator) conclude(ctx context.Context, risks []configv1.ConditionalUp
 	answers := Answers{Applies: map[string]metav1.Condition{}}
 	for _, risk := range risks {
 		v := e.verdict(risk.MatchingRules, now, func(string) bool { return false })
-		if !v.known && ctx.Err() != nil {
+		if errors.Is(v.err, errInterrupted) && ctx.Err() != nil {
 			v.err = fmt.Errorf("%w (%w)", v.err, context.Cause(ctx))
 		}
 		answers.Next = earlier(answers.Next, v.next)
