@@ -60,7 +60,11 @@ func NewPrometheus(options PrometheusOptions) (*Prometheus, error) {
 	if options.TokenFile != "" && target.Scheme != "https" && !isLoopback(target.Hostname()) {
 		return nil, fmt.Errorf("a token must not be sent to %s without TLS: use https or no token", target.Redacted())
 	}
-	client, err := promapi.NewClient(promapi.Config{Address: options.URL, Client: newHTTPClient(target, options)})
+	// By default, Thanos answers without the stores that it does not reach, as if their metrics were absent. Prometheus ignores the parameter.
+	parameters := target.Query()
+	parameters.Set("partial_response", "false")
+	target.RawQuery = parameters.Encode()
+	client, err := promapi.NewClient(promapi.Config{Address: target.String(), Client: newHTTPClient(target, options)})
 	if err != nil {
 		return nil, fmt.Errorf("preparing a request to %s: %w", target.Redacted(), err)
 	}

@@ -89,6 +89,27 @@ func TestPrometheusAnswersAreParsed(t *testing.T) {
 	assert.Contains(t, got.Applies["A"].Message, "(the result of the query is NaN instead of 0 or 1)")
 }
 
+// TestPartialAnswersAreRefused queries a Thanos Querier that does not reach one of its stores. By default it answers from the other stores,
+// with a warning.
+//
+//threat:risk-counts-applying
+func TestPartialAnswersAreRefused(t *testing.T) {
+	const failure = "fetch series for prometheus-k8s-0: connection refused"
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		assert.Equal(t, "b", req.FormValue("a"), "the query of the URL is kept")
+		if req.FormValue("partial_response") == "false" {
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			_, _ = fmt.Fprintf(w, `{"status":"error","errorType":"execution","error":%q}`, failure)
+			return
+		}
+		_, _ = fmt.Fprintf(w, `{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"0"]}]},"warnings":[%q]}`, failure)
+	}))
+	defer server.Close()
+	_, err := prometheusAt(t, source.PrometheusOptions{URL: server.URL + "/?a=b"}).Query(t.Context(), `group(broken) or 0 * group(up)`)
+	require.ErrorContains(t, err, "execution: "+failure)
+	assert.False(t, isUnreachable(err), "the server answers other queries")
+}
+
 // ruled returns a risk with rules, query one that matches by an expression.
 func ruled(name string, rules ...configv1.ClusterCondition) configv1.ConditionalUpdateRisk {
 	return configv1.ConditionalUpdateRisk{Name: name, Message: "m", URL: "https://example.com/" + name, MatchingRules: rules}
