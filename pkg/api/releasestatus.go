@@ -52,6 +52,9 @@ type ReleaseStatusStatus struct {
 	// Skipped lists manifests of the newest release that this cluster excludes. The list is limited; SkippedCount counts them all.
 	Skipped      []SkippedManifest `json:"skipped,omitempty"`
 	SkippedCount int               `json:"skippedCount,omitempty"`
+	// UpdatesDigest is the SHA-256 digest of the last query that the update service answered, and of its answer. It is empty before that. A
+	// new process uses the updates in the ClusterVersion only if they match its own query.
+	UpdatesDigest string `json:"updatesDigest,omitempty"`
 	// Inventory refers to the list of applied objects.
 	Inventory InventoryReference `json:"inventory"`
 	// Conditions lists the operator's conditions that have no type in ClusterVersion; see ConditionInventorySaved,

@@ -40,6 +40,9 @@ func (c *Reconciler) readRecord(ctx context.Context, r *round) error {
 		return err
 	}
 	c.record.Read(found)
+	if s := found.Status(); s != nil {
+		c.updates.Recall(s.UpdatesDigest)
+	}
 	own := identity.RecallOwn(found.Status(), live)
 	c.acceptance.change(func(a accept.Decision) accept.Decision { return a.Inherit(from, own) })
 	return nil
@@ -103,8 +106,8 @@ func (c *Reconciler) keep(ctx context.Context, r *round) error {
 	known, before := c.acceptance.snapshot(), c.record.UnmatchedOverrides()
 	kept, err := c.record.Keep(ctx, releasestatus.Content{
 		Identity: known.Identity, Payload: known.Recorded, Overrides: r.cv.Spec.Overrides, Recorded: c.recorded,
-		NamesService: c.options.Updates.NamesService(),
-		Needed:       known.Identity.NeedsRecord(r.target, c.options.ReleaseImage) || r.installing,
+		NamesService: c.options.Updates.NamesService(), UpdatesDigest: r.updates.Digest(),
+		Needed: known.Identity.NeedsRecord(r.target, c.options.ReleaseImage) || r.installing,
 	})
 	r.within(kept.Again)
 	if kept.Recovered {

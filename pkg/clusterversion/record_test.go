@@ -2,6 +2,7 @@ package clusterversion
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -11,8 +12,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/clusterversion/background"
 	"github.com/cluster-version/cvo/pkg/clusterversion/releasestatus"
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
+	updategraph "github.com/cluster-version/cvo/pkg/update/graph"
 )
 
 // unwritable is a ReleaseStatus that cannot be written.
@@ -81,6 +84,57 @@ func TestInvalidRequestKeepsTheRecordAfterARestart(t *testing.T) {
 	require.NotNil(t, record.object.Status.Request)
 	assert.Equal(t, api.RequestAccepted, record.object.Status.Request.Phase, "it is the same request")
 	assert.Equal(t, string(digestOf("1.1.0")), record.object.Status.Request.Digest, "the tag is not resolved again")
+}
+
+// searching is a Runner that searches for updates at each reconcile, and does nothing else.
+type searching struct{ idle }
+
+func (searching) Start(slot, _ string, step func(context.Context) background.Next) {
+	if slot == background.SlotUpdates || slot == background.SlotRisks {
+		step(context.Background())
+	}
+}
+
+// TestUpdatesOutliveAProcessWithTheirQuery restarts the operator while the update service is away: once with the same channel, and once with
+// another.
+//
+//threat:answer-one-request
+func TestUpdatesOutliveAProcessWithTheirQuery(t *testing.T) {
+	var away error
+	record := &storedRecord{object: &api.ReleaseStatus{}}
+	s := newScribe(t, func(p *parts) {
+		p.runner, p.options.Record = searching{}, record
+		p.options.Updates.Ask = func(context.Context, updategraph.Query, updategraph.Answer) (updategraph.Answer, error) {
+			return updategraph.Answer{Updates: updategraph.Updates{Available: []configv1.Release{{Version: "1.0.1", Image: imageOf("1.0.1")}}}}, away
+		}
+	})
+	cv := s.get(t)
+	cv.Status = clusterAt(completed("1.0.0")).Status
+	require.NoError(t, s.client.Status().Update(t.Context(), cv))
+	s.edit(t, func(cv *configv1.ClusterVersion) {
+		cv.Spec.Upstream, cv.Spec.Channel = "https://example.com/graph", "stable"
+	})
+	reconcile := func() []configv1.Release {
+		for range 3 {
+			s.at(s.clock.Now().Add(time.Minute).Sub(now))
+			s.reconcile(t)
+		}
+		return s.get(t).Status.AvailableUpdates
+	}
+	restart := func() {
+		s.Reconciler = New(s.clock, s.client, s.recorder, s.runner, s.stages, blank{}, s.engine, func() {}, s.options)
+	}
+	require.Len(t, reconcile(), 1)
+	require.NotEmpty(t, record.object.Status.UpdatesDigest)
+
+	away = errors.New("away")
+	for range 2 {
+		restart()
+		assert.Len(t, reconcile(), 1)
+	}
+	s.edit(t, func(cv *configv1.ClusterVersion) { cv.Spec.Channel = "fast" })
+	restart()
+	assert.Empty(t, reconcile())
 }
 
 // recordedStore has the inventory of an earlier process.

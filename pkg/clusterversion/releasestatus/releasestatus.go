@@ -185,6 +185,8 @@ type Content struct {
 	Recorded func(ctx context.Context) ([]manifest.ID, error)
 	// NamesService reports that the operator was started with an update service.
 	NamesService bool
+	// UpdatesDigest identifies the last answer of the update service, empty if unknown.
+	UpdatesDigest string
 	// Needed reports that a request waits for the record.
 	Needed bool
 }
@@ -315,6 +317,7 @@ func (r *Record) next(s api.ReleaseStatusStatus, c Content) api.ReleaseStatusSta
 	if p := c.Payload; p != nil {
 		s.Skipped, s.SkippedCount = skippedManifests(p.Excluded), len(p.Excluded)
 	}
+	s.UpdatesDigest = cmp.Or(c.UpdatesDigest, s.UpdatesDigest)
 	s.Conditions = r.overrideConditions(r.serviceConditions(r.saved.conditions(s.Conditions), c.NamesService), c)
 	s.Inventory = api.InventoryReference{Namespace: r.namespace, Selector: api.InventoryLabel + "=" + r.name}
 	return withPrintableTexts(s)

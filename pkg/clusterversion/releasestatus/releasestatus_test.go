@@ -69,6 +69,11 @@ func TestAcceptedReleasesAreRecorded(t *testing.T) {
 		c := Content{Identity: next(first, accepted("1.1.0", nil), time.Hour), NamesService: true}
 		assert.Equal(t, old.Conditions, r.next(old, c).Conditions)
 	})
+	t.Run("keeps the digest of the updates until there is another answer", func(t *testing.T) {
+		for next, want := range map[string]string{"": "old", "new": "new"} {
+			assert.Equal(t, want, r.next(api.ReleaseStatusStatus{UpdatesDigest: "old"}, Content{Identity: first, UpdatesDigest: next}).UpdatesDigest)
+		}
+	})
 	t.Run("keeps a bounded number of releases", func(t *testing.T) {
 		status := first
 		for i := range api.ReleaseStatusReleases + 3 {
@@ -79,7 +84,7 @@ func TestAcceptedReleasesAreRecorded(t *testing.T) {
 	})
 }
 
-// olderDefinition stores a ReleaseStatus as a cluster whose definition lacks field install.replaces until it is current.
+// olderDefinition stores a ReleaseStatus as a cluster whose definition lacks fields install.replaces and updatesDigest until it is current.
 type olderDefinition struct {
 	Object
 	current bool
@@ -89,6 +94,9 @@ type olderDefinition struct {
 func (d *olderDefinition) Put(_ context.Context, object *api.ReleaseStatus) (*api.ReleaseStatus, error) {
 	d.writes++
 	stored := *object
+	if !d.current {
+		stored.Status.UpdatesDigest = ""
+	}
 	if install := stored.Status.Install; install != nil && !d.current {
 		stored.Status.Install = new(*install)
 		stored.Status.Install.Replaces = nil
@@ -107,7 +115,7 @@ func TestOlderDefinitionRecordsTheInstall(t *testing.T) {
 	cv.Status.History = []configv1.UpdateHistory{{State: configv1.PartialUpdate, Image: "example.com/r@" + string(cluster.Digest("1.0.0"))}}
 	cv.Status.Conditions = []configv1.ClusterOperatorStatusCondition{{Type: api.Failing, Status: configv1.ConditionTrue, Reason: "Broken"}}
 	cv.Spec.DesiredUpdate = &configv1.Update{Image: "example.com/r@" + string(cluster.Digest("1.0.1"))}
-	c := Content{Identity: id.ObserveInstall(cv, identity.Inherited{}), Needed: true}
+	c := Content{Identity: id.ObserveInstall(cv, identity.Inherited{}), UpdatesDigest: "digest", Needed: true}
 	require.NotNil(t, c.Identity.Record(api.ReleaseStatusStatus{}).Install.Replaces)
 	for range 3 {
 		_, err := r.Keep(t.Context(), c)
@@ -123,6 +131,7 @@ func TestOlderDefinitionRecordsTheInstall(t *testing.T) {
 	_, err := r.Keep(t.Context(), c)
 	require.NoError(t, err)
 	assert.NotNil(t, r.Status().Install.Replaces, "the next write has the field again")
+	assert.Equal(t, "digest", r.Status().UpdatesDigest)
 	assert.Equal(t, 2, older.writes)
 }
 

@@ -59,6 +59,9 @@ func (k Known) riskInput(status *configv1.ClusterVersionStatus, schema control.S
 	return input
 }
 
+// Digest identifies the updates and the query that they answer. It is empty if the service has not answered the query.
+func (k Known) Digest() string { return k.digest }
+
 // Describing returns the releases that may describe the running one, from the service, the status and the known updates.
 func (k Known) Describing(status configv1.ClusterVersionStatus) []configv1.Release {
 	releases := append([]configv1.Release{k.updates.Current, status.Desired}, status.AvailableUpdates...)

@@ -4,6 +4,8 @@ package updates
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime"
@@ -74,6 +76,8 @@ type Known struct {
 	// evaluated reports that the fields below are known. Until then the status does not change.
 	evaluated bool
 	updates   updategraph.Updates
+	// digest identifies the updates and their query; empty for an unanswered query.
+	digest string
 	// applies has the condition Applies of each risk, by name. alerts are risks of the cluster itself.
 	applies map[string]metav1.Condition
 	alerts  []configv1.ConditionalUpdateRisk
@@ -109,11 +113,13 @@ type results struct {
 	query   updategraph.Query
 	problem Retrieval
 	asked   bool
+	// recalled is the digest in the record of an earlier process; empty if unknown.
+	recalled string
 	// since is the time of the service's last answer or of the last change of the query. stale reports that the service has not answered
-	// this query yet and that answer belongs to another query.
+	// this query yet and that answer may belong to another query.
 	since time.Time
 	stale bool
-	// answer is the last answer to this query, or the one in the status when this process started.
+	// answer is the last answer to this query or, if stale is set, to another one.
 	answer updategraph.Answer
 	// withAlerts reports that alerts count as risks in this cluster.
 	withAlerts bool
@@ -137,6 +143,13 @@ func (s *Search) Look(ctx context.Context, cv *configv1.ClusterVersion, withAler
 	s.runner.Start(background.SlotUpdates, key, s.askService(log, query))
 	s.runner.Start(background.SlotRisks, key, s.evaluateRisks(log)) // the risks of an earlier query are evaluated no longer
 	return known
+}
+
+// Recall restores the digest that an earlier process found with Known.Digest. It must be called before the first call of Look.
+func (s *Search) Recall(digest string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.recalled = digest
 }
 
 // Retrieved returns the time of the service's last answer or of the last change of the query; zero for never.
@@ -196,8 +209,8 @@ func questionFor(cv *configv1.ClusterVersion, u Options) (updategraph.Query, Ret
 	return q, Retrieval{}
 }
 
-// ask sets the current query and returns the known updates. A process that has just started uses the answer in the status. If the query
-// changes later and the service does not answer it, the old answer is dropped.
+// ask sets the current query and returns the known updates. A process that has just started uses the answer in the status if it is known to
+// answer its query. Otherwise, and if the query changes later, the old answer is dropped unless the service answers the query.
 func (s *Search) ask(query updategraph.Query, problem Retrieval, status configv1.ClusterVersionStatus, withAlerts bool) Known {
 	now := s.clock.Now()
 	s.mu.Lock()
@@ -216,7 +229,7 @@ func (s *Search) ask(query updategraph.Query, problem Retrieval, status configv1
 // change replaces the current query.
 func (m *results) change(query updategraph.Query, problem Retrieval, status configv1.ClusterVersionStatus, now time.Time) {
 	first := !m.asked
-	m.asked, m.query, m.problem, m.since, m.stale = true, query, problem, now, !first
+	m.asked, m.query, m.problem, m.since, m.stale = true, query, problem, now, true
 	if problem.Status != "" {
 		m.forget()
 		m.known.retrieved = problem
@@ -224,6 +237,7 @@ func (m *results) change(query updategraph.Query, problem Retrieval, status conf
 	}
 	if first {
 		m.answer.Updates = restoredUpdates(status)
+		m.stale = digestOf(query, m.answer.Updates) != m.recalled
 		if c := api.FindCondition(status.Conditions, configv1.RetrievedUpdates); c != nil && c.Status == configv1.ConditionFalse && c.LastTransitionTime.Time.Before(now) {
 			m.since = c.LastTransitionTime.Time // the last answer is at least that old
 		}
@@ -260,6 +274,27 @@ func restoredUpdates(status configv1.ClusterVersionStatus) updategraph.Updates {
 	}
 	sorted.By(u.Available, release.NewestFirst)
 	return u
+}
+
+// digestOf returns the digest of a query and of those parts of its answer that restoredUpdates restores unchanged. The digest is recorded in
+// another object than the updates. It has both so that no crash between the two writes assigns the updates to a query that they do not answer.
+func digestOf(query updategraph.Query, u updategraph.Updates) string {
+	rules := map[string]map[string][]configv1.ClusterCondition{} // by image and risk
+	for _, r := range u.Available {
+		rules[r.Image] = nil
+	}
+	for _, update := range u.Conditional {
+		of := map[string][]configv1.ClusterCondition{}
+		for _, r := range update.Risks {
+			of[r.Name] = r.MatchingRules
+		}
+		rules[update.Release.Image] = of
+	}
+	text, err := json.Marshal([]any{query, rules})
+	if err != nil {
+		panic(err) // these types have no values that JSON lacks
+	}
+	return fmt.Sprintf("%x", sha256.Sum256(text))
 }
 
 // foundInCluster reports whether a risk is an alert or an obstacle, and not a risk from the update service.
@@ -333,7 +368,7 @@ func (s *Search) evaluateRisks(log logr.Logger) func(context.Context) background
 		if !ready {
 			return background.Next{}
 		}
-		known := Known{evaluated: true, updates: updates}
+		known := Known{evaluated: true, updates: updates, digest: digestOf(query, updates)}
 		var due time.Time
 		if risks := s.options.Risks; risks != nil {
 			var all []configv1.ConditionalUpdateRisk

@@ -1,11 +1,13 @@
 package updates
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -208,6 +210,16 @@ func newFakeService() *fakeService {
 	return f
 }
 
+// digest returns what the record has when this process ends.
+func (f *fakeService) digest() string { return cmp.Or(f.known.Digest(), f.recalled) }
+
+// restarted returns the next process, which reads the record.
+func (f *fakeService) restarted() *fakeService {
+	next := newFakeService()
+	next.Recall(f.digest())
+	return next
+}
+
 // look looks for updates twice, with the background work in between, and returns the next status.
 func (f *fakeService) look(t *testing.T, cv *configv1.ClusterVersion, schema control.Schema, obstacles ...upgradeable.Obstacle) configv1.ClusterVersionStatus {
 	t.Helper()
@@ -327,7 +339,7 @@ func TestUpdatesAreKeptDuringAnOutage(t *testing.T) {
 	cv.Status = f.look(t, cv, control.Schema{})
 	known := *cv.Status.DeepCopy()
 
-	f = newFakeService()
+	f = f.restarted()
 	f.err = refused
 	restart := f.look(t, cv, control.Schema{})
 	assert.Equal(t, failure, said(restart, configv1.RetrievedUpdates))
@@ -369,7 +381,9 @@ func TestRisksAfterARestartWithoutPrometheus(t *testing.T) {
 	_, conditional := versions(cv.Status)
 	require.Equal(t, []string{"1.1.0 False Smoke", "1.0.3 False Smoke", "1.0.1 False Smoke"}, conditional)
 
+	digest := f.digest()
 	f = prepared()
+	f.Recall(digest)
 	f.options.Risks = risk.New(f.clock, noMetrics{}, risk.Options{})
 	cv.Status = f.look(t, cv, everyField())
 	available, conditional := versions(cv.Status)
@@ -410,6 +424,97 @@ func TestUpdatesOfAnotherChannelAreDropped(t *testing.T) {
 	f.err = nil
 	cv.Spec.Channel = "stable"
 	assert.Len(t, f.look(t, cv, control.Schema{}).AvailableUpdates, 3)
+}
+
+// TestUpdatesOfAnotherQueryAreNotRestored ends a process that lists updates, and starts another one while the service is away.
+//
+//threat:answer-one-request
+func TestUpdatesOfAnotherQueryAreNotRestored(t *testing.T) {
+	away := errors.New("away")
+	for _, tt := range []struct {
+		name string
+		// edit changes the cluster and the next process while no operator runs.
+		edit func(cv *configv1.ClusterVersion, next *fakeService)
+		kept bool
+	}{
+		{name: "keeps updates of the same query", edit: func(cv *configv1.ClusterVersion, _ *fakeService) { cv.Generation++ }, kept: true},
+		{name: "drops updates of another channel", edit: func(cv *configv1.ClusterVersion, _ *fakeService) { cv.Spec.Channel = "fast" }},
+		{name: "drops updates of another upstream", edit: func(cv *configv1.ClusterVersion, _ *fakeService) { cv.Spec.Upstream = "https://example.com/other" }},
+		{name: "drops updates of another service of the operator", edit: func(_ *configv1.ClusterVersion, next *fakeService) {
+			next.options.Service = "https://example.com/other"
+		}},
+		{
+			name: "drops updates of another architecture",
+			edit: func(cv *configv1.ClusterVersion, _ *fakeService) {
+				cv.Status.Desired.Architecture = configv1.ClusterVersionArchitectureMulti
+			},
+		},
+		{
+			name: "drops updates of the earlier version after a handover",
+			edit: func(cv *configv1.ClusterVersion, _ *fakeService) {
+				cv.Status.Desired = configv1.Release{Version: "1.1.0", Image: "d"}
+			},
+		},
+		{name: "drops updates without a record", edit: func(_ *configv1.ClusterVersion, next *fakeService) { next.Recall("") }},
+		{
+			name: "drops updates if the process ended between the record of a new answer and the status",
+			edit: func(cv *configv1.ClusterVersion, next *fakeService) {
+				cv.Spec.Channel = "fast"
+				other := newFakeService()
+				other.updates.Available = other.updates.Available[:1]
+				other.look(t, cv, control.Schema{})
+				next.Recall(other.digest())
+			},
+		},
+	} {
+		t.Run("it "+tt.name, func(t *testing.T) {
+			f, cv := newFakeService(), asking()
+			cv.Status = f.look(t, cv, everyField())
+			next := f.restarted()
+			next.err = away
+			tt.edit(cv, next)
+			next.clock.SetTime(now.Add(23 * time.Hour))
+			status := next.look(t, cv, everyField())
+			assert.Equal(t, "False|Unknown|Unable to retrieve available updates: away", said(status, configv1.RetrievedUpdates))
+			if tt.kept {
+				assert.Equal(t, cv.Status.AvailableUpdates, status.AvailableUpdates)
+				assert.Equal(t, cv.Status.ConditionalUpdates, status.ConditionalUpdates)
+				return
+			}
+			assert.Empty(t, status.AvailableUpdates)
+			assert.Empty(t, status.ConditionalUpdates)
+			assert.Empty(t, next.evaluated)
+
+			next.err = nil
+			assert.Len(t, next.look(t, cv, everyField()).AvailableUpdates, 3, "the service answers again")
+		})
+	}
+}
+
+// TestDigestSurvivesTheStatus restores the updates from the status after each process, with risks that the service does not know.
+func TestDigestSurvivesTheStatus(t *testing.T) {
+	f, cv := newFakeService(), asking()
+	f.updates.Conditional = append(f.updates.Conditional, configv1.ConditionalUpdate{Release: configv1.Release{Version: "1.2.0", Image: "e"}, Risks: []configv1.ConditionalUpdateRisk{
+		{Name: "Water", URL: "https://example.com/water", Message: strings.Repeat("It leaks. ", 10_000), MatchingRules: []configv1.ClusterCondition{
+			{Type: "PromQL", PromQL: &configv1.PromQLClusterCondition{PromQL: "leak"}}, {Type: "Always"},
+		}},
+		{Name: "Air", URL: "https://example.com/air", Message: "It blows.", MatchingRules: []configv1.ClusterCondition{{Type: "Always"}}},
+	}})
+	ack := upgradeable.Obstacle{Source: upgradeable.SourceAdminAck, Risk: "AdminAck-x", Reason: "AdminAckRequired", Message: "Read it.", URL: "https://example.com/x"}
+	for _, schema := range []control.Schema{everyField(), {}, everyField()} {
+		f.alerts = []configv1.ConditionalUpdateRisk{{
+			Name: "Smoke", URL: "https://example.com/smoke", Message: "It smokes.", MatchingRules: []configv1.ClusterCondition{{Type: "Always"}},
+			Conditions: []metav1.Condition{{Type: api.RiskApplies, Status: metav1.ConditionTrue, Reason: "Alert:firing", Message: "It smokes."}},
+		}}
+		cv.Status = f.look(t, cv, schema, ack)
+		require.Len(t, restoredUpdates(cv.Status).Conditional, 2)
+		before := f.digest()
+		require.NotEmpty(t, before)
+		f = f.restarted()
+		f.err = errors.New("away")
+		cv.Status = f.look(t, cv, schema, ack)
+		assert.Equal(t, before, f.known.Digest())
+	}
 }
 
 //threat:answer-one-request
