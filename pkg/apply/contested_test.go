@@ -321,3 +321,51 @@ func TestUnremovableValuesAreKept(t *testing.T) {
 		assert.Equal(t, before.Object["spec"], after.Object["spec"])
 	}
 }
+
+// TestOthersValuesAreNoImmutableFields uses contradicting values that are not next to a rejected field, in objects that may be recreated. The
+// other writer also sets a value that no update may remove.
+func TestOthersValuesAreNoImmutableFields(t *testing.T) {
+	const group = "limits.example.com"
+	serveCRD(t, parse(t, `apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: limits.`+group+`}
+spec:
+  group: `+group+`
+  scope: Namespaced
+  names: {kind: Limit, plural: limits, singular: limit, listKind: LimitList}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, x-kubernetes-validations: [
+        {rule: "!has(self.max) || !has(self.ports) || self.ports.all(p, p.port <= self.max)", message: a port exceeds max},
+        {rule: "!has(oldSelf.id) || has(self.id)", message: id must stay}], properties: {
+      id: {type: string},
+      max: {type: integer},
+      names: {type: array, maxItems: 2, x-kubernetes-list-type: set, items: {type: string}},
+      ports: {type: array, maxItems: 2, x-kubernetes-list-type: map, x-kubernetes-list-map-keys: [port], items: {type: object, required: [port], properties: {port: {type: integer}}}}}}}}}
+`))
+	ns := namespace(t)
+	for _, tt := range []struct{ name, first, theirs, next, named string }{
+		{"an item of a set", "{names: [a]}", `{"op":"add","path":"/spec/names/-","value":"theirs"}`, "{names: [a, b]}", `spec.names[="theirs"]`},
+		{"an item of a list with keys", "{ports: [{port: 1}]}", `{"op":"add","path":"/spec/ports/-","value":{"port":9}}`, "{ports: [{port: 1}, {port: 2}]}", "spec.ports[port=9]"},
+		{"an item that breaks a rule of the spec", "{ports: [{port: 1}]}", `{"op":"add","path":"/spec/ports/-","value":{"port":9}}`, "{max: 5, ports: [{port: 1}]}", "spec.id of other; spec.ports[port=9]"},
+	} {
+		t.Run("it is "+tt.name, func(t *testing.T) {
+			a, _ := connect(t, owner)
+			limit := func(spec string) *manifest.Manifest {
+				return parse(t, "apiVersion: "+group+"/v1\nkind: Limit\nmetadata: {name: "+slug(tt.name)+", namespace: "+ns+", annotations: {"+recreateAnnotation+"}}\nspec: "+spec)
+			}
+			must(t, a, limit(tt.first))
+			as(t, "other", limit(tt.first), types.JSONPatchType, "["+tt.theirs+`,{"op":"add","path":"/spec/id","value":"theirs"}]`)
+			before := live(t, limit("{}"))
+			_, err := a.Apply(t.Context(), limit(tt.next), release.Updating)
+			var failed *failure.Error
+			require.ErrorAs(t, err, &failed)
+			assert.Contains(t, failed.Remedy, "remove "+tt.named+" of other from the object")
+			_, predictErr := a.Predict(t.Context(), limit(tt.next), release.Updating)
+			require.EqualError(t, predictErr, err.Error())
+			assert.Equal(t, before, live(t, limit("{}")))
+		})
+	}
+}

@@ -1,11 +1,11 @@
 package apply
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -13,6 +13,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/overlay"
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
+	"github.com/cluster-version/cvo/pkg/apply/trial"
 )
 
 // errNothingBlocks means that no value outside the manifest makes the server reject the object.
@@ -28,7 +29,7 @@ func (s *submission) takeOver(ctx context.Context, live *unstructured.Unstructur
 		if err != nil {
 			return answer{}, err
 		}
-		if err := s.contested(refused, found); err != nil {
+		if err := failure.Contested(refused, found); err != nil {
 			return answer{}, err
 		}
 		before := live.GetManagedFields()
@@ -72,23 +73,6 @@ func (s *submission) recordTaken(values []overlay.Value) {
 		if len(v.Owners) > 0 {
 			s.taken = append(s.taken, v.String())
 		}
-	}
-}
-
-// contested returns an error about the blocking values that the manifest may not remove, or nil if it may remove all of them.
-func (s *submission) contested(refused error, values []overlay.Value) error {
-	var fields, names []string
-	for _, v := range values {
-		if !v.Removable() {
-			fields, names = append(fields, v.Field()), append(names, v.String())
-		}
-	}
-	if names == nil {
-		return nil
-	}
-	return &failure.Diagnosis{
-		Cause: "the existing object cannot be changed to this one", Fields: fields, Text: failure.Summary(refused), Err: refused,
-		Remedy: "remove " + strings.Join(names, "; ") + " from the object, because it contradicts the manifest, or add it to the manifest",
 	}
 }
 
@@ -156,6 +140,21 @@ func (s *submission) overlaid(live *unstructured.Unstructured, values []overlay.
 // without checks in a dry run whether the server accepts the object without some of the live object's values.
 func (s *submission) without(ctx context.Context, live *unstructured.Unstructured, values []overlay.Value) (*unstructured.Unstructured, error) {
 	return s.applier.client.DryUpdate(ctx, s.target, s.overlaid(live, values).Object())
+}
+
+// ownFault returns an error unless the server rejects the object also without the values of other writers. Only then does the manifest change an
+// immutable field. Otherwise such a value contradicts the manifest, or the server has changed its mind: it serves a changed definition a
+// moment late.
+func (s *submission) ownFault(ctx context.Context, live *unstructured.Unstructured, refused error) error {
+	object, _ := s.overlaid(live, nil).Object().(map[string]any)
+	_, err := s.applier.client.DryUpdate(ctx, s.target, trial.Alone(s.body, object))
+	switch {
+	case failure.Persists(refused, err):
+		return nil
+	case err == nil || apierrors.IsInvalid(err):
+		return cmp.Or(failure.Contested(refused, failure.Others(refused, s.body, live)), refused)
+	}
+	return fmt.Errorf("checking whether it cannot be changed: %w", err)
 }
 
 // readLive reads the whole object. If its managedFields were stripped, it adds the entries with which the server would start, because only

@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
@@ -73,6 +75,7 @@ var immutableChanges = []change{
 	{"custom resource, rule with a message", "immutable.example.com/v1", "Fixed", "spec: {said: a}", "said: a", "said: b", []string{"spec.said"}},
 	{"custom resource, rule with a reason", "immutable.example.com/v1", "Fixed", "spec: {forbidden: a}", "forbidden: a", "forbidden: b", []string{"spec.forbidden"}},
 	{"custom resource, changed once", "immutable.example.com/v1", "Fixed", "spec: {once: a}", "once: a", "once: b", []string{"spec.once"}},
+	{"custom resource, rule of the object", "immutable.example.com/v1", "Fixed", "spec: {whole: a}", "whole: a", "whole: b", []string{"spec.whole"}},
 }
 
 const fixedCRD = `apiVersion: apiextensions.k8s.io/v1
@@ -89,6 +92,7 @@ spec:
     schema:
       openAPIV3Schema:
         type: object
+        x-kubernetes-validations: [{rule: "!has(self.spec.whole) || self.spec.whole == oldSelf.spec.whole"}]
         properties:
           spec:
             type: object
@@ -100,6 +104,7 @@ spec:
               forbidden: {type: string, x-kubernetes-validations: [{rule: self == oldSelf, message: Value is immutable, reason: FieldValueForbidden}]}
               once: {type: string, x-kubernetes-validations: [{rule: self == oldSelf, message: once may not be changed once set}]}
               whim: {type: string}
+              whole: {type: string}
               short: {type: string, maxLength: 3}
 `
 
@@ -495,4 +500,45 @@ func TestRecreateAcceptsADeletionByAnotherClient(t *testing.T) {
 			assert.Equal(t, apply.Recreated, must(t, a, next).Action)
 		})
 	}
+}
+
+// TestDeniedUpdatesAreNoImmutableFields uses a policy with the default reason, which is the same as that of immutable fields.
+func TestDeniedUpdatesAreNoImmutableFields(t *testing.T) {
+	ns := namespace(t)
+	a, _ := connect(t, owner)
+	first, next := configMap(t, ns, "a", "{"+recreateAnnotation+"}", "{k: v}"), configMap(t, ns, "a", "{"+recreateAnnotation+"}", "{k: w}")
+	uid := must(t, a, first).UID
+	deny(t, first, "{apiGroups: [''], apiVersions: [v1], resources: [configmaps], operations: [UPDATE]}", "object.?data == oldObject.?data", "Invalid")
+	_, err := a.Apply(t.Context(), next, release.Updating)
+	require.ErrorContains(t, err, "ValidatingAdmissionPolicy")
+	assert.NotContains(t, err.Error(), "cannot be changed")
+	assert.Equal(t, uid, live(t, first).GetUID())
+}
+
+// TestLateDefinitionsMakeNoImmutableFields changes a definition between the rejected apply and the dry run with a new object.
+func TestLateDefinitionsMakeNoImmutableFields(t *testing.T) {
+	crd := parse(t, strings.NewReplacer("fixeds", "lates", "fixed", "late", "Fixed", "Late").Replace(fixedCRD))
+	serveCRD(t, crd)
+	ns := namespace(t)
+	a, record := connect(t, owner)
+	c := change{"", "immutable.example.com/v1", "Late", "spec: {short: a}", "short: a", "short: long", nil}
+	first, next := c.manifests(t, ns, "a", recreateAnnotation)
+	uid := must(t, a, first).UID
+	changed := false
+	record.before = func(r *http.Request) {
+		if r.Method != http.MethodPost || changed {
+			return
+		}
+		changed = true
+		as(t, "tests", crd, types.JSONPatchType, `[{"op":"remove","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/short/maxLength"}]`)
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"short":"long"}}`))
+		require.Eventually(t, func() bool {
+			return otherClient(t).Patch(t.Context(), live(t, first), patch, client.DryRunAll) == nil
+		}, eventually, tick)
+	}
+	_, err := a.Apply(t.Context(), next, release.Updating)
+	require.ErrorContains(t, err, "spec.short")
+	assert.NotContains(t, err.Error(), "cannot be changed")
+	assert.Equal(t, apply.Applied, must(t, a, next).Action)
+	assert.Equal(t, uid, live(t, first).GetUID())
 }

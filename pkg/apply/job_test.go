@@ -61,7 +61,7 @@ func TestFailedJobsRunAgainWhenTheirManifestChanges(t *testing.T) {
 	got := must(t, a, next)
 	assert.Equal(t, apply.Deleting, got.Action)
 	assert.Contains(t, got.Message, "foregroundDeletion (kube-controller-manager removes it); then it will be recreated, because it failed and spec.template cannot be changed")
-	assert.Equal(t, []string{"PATCH apply-patch", "GET", "POST", "PUT", "DELETE"}, methods(record.drain()))
+	assert.Equal(t, []string{"PATCH apply-patch", "GET", "POST", "PUT", "PUT", "DELETE"}, methods(record.drain()))
 	collectGarbage(t, next)
 	got = must(t, a, next)
 	assert.Equal(t, apply.Created, got.Action)

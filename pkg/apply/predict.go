@@ -164,7 +164,7 @@ func (s *submission) predictRefused(ctx context.Context, refused error) (Predict
 	found, object, err := s.findBlocking(ctx, live, refused)
 	switch {
 	case errors.Is(err, errNothingBlocks):
-		why, err := s.immutable(live, refused, judgment)
+		why, err := s.immutable(ctx, live, refused, judgment)
 		if err != nil {
 			return Prediction{}, err
 		}
@@ -172,7 +172,7 @@ func (s *submission) predictRefused(ctx context.Context, refused error) (Predict
 	case err != nil:
 		return Prediction{}, err
 	}
-	if err := s.contested(refused, found); err != nil {
+	if err := failure.Contested(refused, found); err != nil {
 		return Prediction{}, err
 	}
 	f := Prediction{Action: Applied, Object: object, Dropped: s.dropped}

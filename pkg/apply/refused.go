@@ -24,7 +24,8 @@ import (
 //   - The object has another controller. Then our owner reference is applied without a claim to be the controller.
 //   - The server also rejects the manifest as a new object. Then the manifest is invalid.
 //   - The server accepts the object without certain values that the manifest lacks. They are removed if the manifest may do so.
-//   - The server accepts only a new object. Then the manifest changes an immutable field, and the object can only be recreated.
+//   - The server accepts only a new object, and rejects this one also without any value of other writers. Then the manifest changes an
+//     immutable field, and the object can only be recreated. A denial by a webhook or a policy does not count.
 func (s *submission) refused(ctx context.Context, refused error) (Change, answer, error) {
 	live, err := s.readLive(ctx)
 	switch {
@@ -115,7 +116,7 @@ func (s *submission) hasOtherOwner(live *unstructured.Unstructured) bool {
 
 // unchangeable recreates an object if its manifest allows that. Otherwise, the error contains the remedy.
 func (s *submission) unchangeable(ctx context.Context, live *unstructured.Unstructured, refused error, judgment asNewObject) (Change, answer, error) {
-	why, err := s.immutable(live, refused, judgment)
+	why, err := s.immutable(ctx, live, refused, judgment)
 	if err != nil {
 		return Change{}, answer{}, err
 	}
@@ -124,10 +125,15 @@ func (s *submission) unchangeable(ctx context.Context, live *unstructured.Unstru
 
 // immutable returns the reason why an object must be recreated. If its manifest does not allow that, or if it could not be determined
 // whether the server accepts a new object, the error says what to do.
-func (s *submission) immutable(live *unstructured.Unstructured, refused error, judgment asNewObject) (why string, err error) {
+func (s *submission) immutable(ctx context.Context, live *unstructured.Unstructured, refused error, judgment asNewObject) (why string, err error) {
 	fields, detail := failure.Immutable(refused, s.m.GVK().GroupKind(), s.body, live)
 	if fields == nil {
 		return "", refused
+	}
+	if live.GetDeletionTimestamp() == nil {
+		if err := s.ownFault(ctx, live, refused); err != nil {
+			return "", err
+		}
 	}
 	why = fmt.Sprintf("%s cannot be changed: %s", strings.Join(fields, ", "), detail)
 	r := &failure.Diagnosis{Cause: "the existing object cannot be changed to this one", Fields: fields, Text: why, Err: refused}

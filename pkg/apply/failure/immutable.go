@@ -1,28 +1,49 @@
 package failure
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // Immutable returns the fields, sorted, that a rejected apply of a body would change although they are immutable, and the server's first
-// reason. It returns no fields if the server names none.
+// reason. It returns no fields if the server names none, or if an admission webhook or policy denied the apply.
 func Immutable(refused error, gk schema.GroupKind, body map[string]any, live *unstructured.Unstructured) (fields []string, detail string) {
 	list := Causes(refused)
-	if len(list) == 0 {
+	if len(list) == 0 || isDenial(refused) {
 		return nil, ""
 	}
 	for _, c := range list {
-		fields = append(fields, c.Field)
+		if c.Field != "" {
+			fields = append(fields, c.Field)
+		}
 	}
 	slices.Sort(fields)
-	if fields = slices.Compact(fields); len(fields) == 1 && fields[0] == "spec" {
+	if fields = slices.Compact(fields); len(fields) == 0 || len(fields) == 1 && fields[0] == "spec" {
 		fields = narrowed(gk, body, live)
 	}
 	return fields, list[0].Detail
+}
+
+// isDenial reports whether an admission webhook or policy rejected an object as invalid. Policies name no fields. Validation always names one, if
+// only "<nil>" for the whole object.
+func isDenial(refused error) bool {
+	var status apierrors.APIStatus
+	return DeniedBy(refused) != "" || errors.As(refused, &status) &&
+		!slices.ContainsFunc(status.Status().Details.Causes, func(c metav1.StatusCause) bool { return c.Field != "" })
+}
+
+// Persists reports whether an update was rejected for one of the reasons of an earlier rejection. It ignores fields, because the position of
+// a list item may differ.
+func Persists(refused, update error) bool {
+	return slices.ContainsFunc(Causes(update), func(c Cause) bool {
+		return slices.ContainsFunc(Causes(refused), func(r Cause) bool { return r.Kind == c.Kind && r.Detail == c.Detail })
+	})
 }
 
 // mutable lists the fields of a spec that the server allows to change even though it rejects the spec as a whole (Kubernetes API reference,

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -57,6 +58,9 @@ func TestImmutableNamesTheChangedFieldsOfASpec(t *testing.T) {
 	}{
 		{"lists the fields that differ, except mutable ones", rejected("spec"), []string{"spec.podManagementPolicy", "spec.serviceName"}},
 		{"lists the rejected fields once", rejected("spec.b", "spec.a", "spec.b"), []string{"spec.a", "spec.b"}},
+		{"lists the fields that differ if a rule of the object rejects them", rejectedAs("a", "<nil>"), []string{"spec.podManagementPolicy", "spec.serviceName"}},
+		{"lists nothing for a policy, which names no field", rejectedAs("a", ""), nil},
+		{"lists nothing for a webhook", rejectedAs(`admission webhook "a" denied the request: a`, "spec.a"), nil},
 		{"lists nothing for other errors", errors.New("timeout"), nil},
 	} {
 		t.Run("it "+tt.name, func(t *testing.T) {
@@ -64,5 +68,31 @@ func TestImmutableNamesTheChangedFieldsOfASpec(t *testing.T) {
 			assert.Equal(t, tt.want, fields)
 			assert.Equal(t, tt.want != nil, detail == "it is immutable")
 		})
+	}
+}
+
+// rejectedAs returns a rejection with a message for a field.
+func rejectedAs(message, field string) error {
+	err := apierrors.NewInvalid(schema.GroupKind{}, "a", nil)
+	err.ErrStatus.Message = message
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Field: field, Message: "Forbidden: it is immutable"}}
+	return err
+}
+
+func TestPersistingReasonsAreRecognized(t *testing.T) {
+	refused := apierrors.NewInvalid(schema.GroupKind{}, "a", field.ErrorList{
+		field.Forbidden(field.NewPath("spec").Index(1), "it is immutable"), field.TooMany(field.NewPath("spec"), 3, 2),
+	})
+	for _, tt := range []struct {
+		name string
+		err  error
+		want bool
+	}{
+		{"ignores the position of an item", apierrors.NewInvalid(schema.GroupKind{}, "a", field.ErrorList{field.Forbidden(field.NewPath("spec").Index(0), "it is immutable")}), true},
+		{"notices another reason", apierrors.NewInvalid(schema.GroupKind{}, "a", field.ErrorList{field.Forbidden(field.NewPath("spec").Index(1), "it must stay")}), false},
+		{"notices an accepted update", nil, false},
+		{"notices another error", errors.New("timeout"), false},
+	} {
+		t.Run("it "+tt.name, func(t *testing.T) { assert.Equal(t, tt.want, Persists(refused, tt.err)) })
 	}
 }

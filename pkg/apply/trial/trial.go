@@ -1,5 +1,5 @@
 // Package trial makes the bodies with which a dry run finds out whether the API server would accept a manifest as a new object, although the
-// object still exists. It takes the body of the manifest and the live object, and sends nothing.
+// object still exists, or without the values of other writers. It takes the body of the manifest and the live object, and sends nothing.
 package trial
 
 import (
@@ -29,6 +29,18 @@ func Bodies(gk schema.GroupKind, body map[string]any, live *unstructured.Unstruc
 	generated := maps.Clone(own)
 	generated["metadata"] = metadata
 	return []map[string]any{generated, own}
+}
+
+// Alone returns the body of an update that removes the values of other writers. It keeps metadata and status of the object that the apply
+// would store.
+func Alone(body, merged map[string]any) map[string]any {
+	alone := maps.Clone(body)
+	for _, kept := range []string{"metadata", "status"} {
+		if value, ok := merged[kept]; ok {
+			alone[kept] = value
+		}
+	}
+	return alone
 }
 
 // hasFixedName reports whether the names of a kind depend on its content.
