@@ -41,11 +41,11 @@ func failedAt(job *batchv1.Job) *metav1.Time {
 // update it.
 const changedSince = "it failed and has been changed since"
 
-// rerun recreates a failed Job if its manifest has changed since the failure. If the metadata shows that the Job never changed, rerun
-// does not read it.
+// rerun recreates a failed Job if its manifest has changed since the failure. If the manifest has not changed, or the metadata shows that the
+// Job never changed, rerun does not read it.
 func (s *submission) rerun(ctx context.Context, change Change, got answer) (Change, answer, error) {
 	changed := ownership.LastChange(got.meta.ManagedFields)
-	if got.created || change.Deleting || !changed.After(got.meta.CreationTimestamp.Time) {
+	if !s.applier.options.Changed || got.created || change.Deleting || !changed.After(got.meta.CreationTimestamp.Time) {
 		return change, got, nil
 	}
 	live, err := s.applier.client.Object(ctx, s.target)
@@ -70,7 +70,7 @@ func (s *submission) rerun(ctx context.Context, change Change, got answer) (Chan
 
 // predictRerun is rerun as a dry run.
 func (s *submission) predictRerun(ctx context.Context, f Prediction) (Prediction, error) {
-	if f.Action != Applied || f.Object == nil || f.Object.GetDeletionTimestamp() != nil {
+	if !s.applier.options.Changed || f.Action != Applied || f.Object == nil || f.Object.GetDeletionTimestamp() != nil {
 		return f, nil
 	}
 	var job batchv1.Job

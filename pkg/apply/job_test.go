@@ -77,6 +77,7 @@ func TestFailedJobsRunAgainEvenIfTheChangeIsMutable(t *testing.T) {
 	next := job(t, ns, "note: x", "i")
 	require.NoError(t, unstructured.SetNestedField(next.Object.Object, int64(600), "spec", "activeDeadlineSeconds"))
 	uid := must(t, a, first).UID
+	a = a.With(apply.Options{UID: uid, Changed: true})
 	must(t, a, first)
 	assert.Len(t, record.drain(), 2, "a Job that never changed is not read")
 
@@ -103,12 +104,34 @@ func TestFailedJobsRunAgainEvenIfTheChangeIsMutable(t *testing.T) {
 	assert.Equal(t, apply.Applied, must(t, a, next).Action)
 }
 
+// TestFailedJobsDoNotRunAgainWithoutAChange repairs a failed Job, and applies one of another operator for the first time.
+func TestFailedJobsDoNotRunAgainWithoutAChange(t *testing.T) {
+	ns := namespace(t)
+	m := job(t, ns, "note: x", "i")
+	require.NoError(t, otherClient(t).Create(t.Context(), m.Object.DeepCopy(), client.FieldOwner(api.FieldManager)))
+	concludeAt(t, m, time.Now().Add(-time.Hour), "FailureTarget", "Failed")
+	require.Eventually(t, func() bool { return time.Since(live(t, m).GetCreationTimestamp().Time) > time.Second }, eventually, tick)
+	a, _ := connect(t, owner)
+	got := must(t, a, m)
+	assert.Equal(t, apply.Applied, got.Action, "of another operator: %s", got.Message)
+
+	as(t, "kubectl", m, types.MergePatchType, `{"metadata":{"annotations":{"note":"y"}}}`)
+	a = a.With(apply.Options{UID: got.UID})
+	predicted, err := a.Predict(t.Context(), m, release.Updating)
+	require.NoError(t, err)
+	assert.Equal(t, apply.Applied, predicted.Action)
+	got = must(t, a, m)
+	assert.Equal(t, apply.Applied, got.Action, "repaired: %s", got.Message)
+	assert.Equal(t, "x", live(t, m).GetAnnotations()["note"])
+}
+
 // TestRunningJobsAreChanged changes a Job that has not failed, which the server accepts.
 func TestRunningJobsAreChanged(t *testing.T) {
 	ns := namespace(t)
 	a, record := connect(t, owner)
 	first := job(t, ns, "note: x", "i")
 	uid := must(t, a, first).UID
+	a = a.With(apply.Options{UID: uid, Changed: true})
 	require.Eventually(t, func() bool { return time.Since(live(t, first).GetCreationTimestamp().Time) > time.Second }, eventually, tick)
 	record.drain()
 	next := job(t, ns, "note: z", "i")

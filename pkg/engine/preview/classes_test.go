@@ -22,6 +22,7 @@ import (
 
 	"github.com/cluster-version/cvo/internal/difference"
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/apply/body"
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/engine/preview/content"
 	"github.com/cluster-version/cvo/pkg/manifest"
@@ -575,4 +576,34 @@ func TestDiscardedFieldsThatTheReleaseDropsAreRemoved(t *testing.T) {
 	assert.Equal(t, "takes back its fields, whose owners the server has discarded", report.Objects[0].Message)
 	require.Len(t, report.Objects[0].Fields, 1, "another client's field stays")
 	assert.Equal(t, `- data.goes: "b"`, strings.TrimSpace(report.Objects[0].Fields[0].Line(true)))
+}
+
+// Another client has changed a failed Job. An update repairs it, and recreates it only if the release changes its manifest.
+func TestFailedJobsRunAgainOnlyIfTheirManifestChanges(t *testing.T) {
+	const first = `apiVersion: batch/v1
+kind: Job
+metadata: {namespace: default, name: failed, annotations: {note: x}}
+spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}`
+	p := files(t, "1.0.0", map[string]string{"0000_10_a_b.yaml": first})
+	install(t, p)
+	object := thing(t, first)
+	t.Cleanup(func() {
+		background := client.PropagationPolicy(metav1.DeletePropagationBackground)
+		assert.NoError(t, otherClient(t).Delete(context.Background(), object, background)) //nolint:usetesting // the test's own context has ended
+	})
+	merge := func(text string) client.Patch { return client.RawPatch("application/merge-patch+json", []byte(text)) }
+	require.NoError(t, otherClient(t).Patch(t.Context(), object, merge(`{"metadata":{"annotations":{"note":"y"}}}`)))
+	at := time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
+	require.NoError(t, otherClient(t).Status().Patch(t.Context(), object, merge(`{"status":{"startTime":"`+at+`","conditions":[
+		{"type":"FailureTarget","status":"True","lastTransitionTime":"`+at+`"},{"type":"Failed","status":"True","lastTransitionTime":"`+at+`"}]}}`)))
+	builder := body.Builder{Owner: owner}
+	sum, err := builder.Hash(p.Manifests[0])
+	require.NoError(t, err)
+	id := manifest.ID{Group: "batch", Kind: "Job", Namespace: "default", Name: "failed"}
+	for content, want := range map[inventory.Content]Verdict{inventory.ContentOf(sum): Modify, {1}: Recreate} {
+		inv := inventory.Inventory{Release: "1.0.0"}.With(inventory.Record{ID: id, Release: "1.0.0", UID: object.GetUID(), Content: content})
+		report, _ := lookBy(t, controlPlane.For(t).Config("looks"), p, Options{Inventory: inv})
+		require.Len(t, report.Objects, 1)
+		assert.Equal(t, want, report.Objects[0].Verdict, report.Objects[0].Message)
+	}
 }

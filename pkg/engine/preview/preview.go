@@ -306,7 +306,10 @@ func (r *run) previewObject(ctx context.Context, m *manifest.Manifest) result {
 		unserved(&out.Object, m)
 		return out
 	}
-	applier := r.applier.With(apply.Options{UID: r.options.Inventory.Records[m.ID()].UID, Former: r.former})
+	record := r.options.Inventory.Records[m.ID()]
+	sum, _ := r.applier.Content(m) // Predict reports the error
+	changed := record.UID != "" && record.Content != inventory.ContentOf(sum)
+	applier := r.applier.With(apply.Options{UID: record.UID, Changed: changed, Former: r.former})
 	f, err := applier.Predict(ctx, m, r.options.Mode)
 	sent := m
 	for earlier := range r.content.InServedVersions(m) {

@@ -338,6 +338,7 @@ func TestRunReportsRepairsThatSucceedLater(t *testing.T) {
 				require.NoError(t, err)
 				require.Len(t, reported, 1)
 				assert.Equal(t, drift.want, reported[0].Reason)
+				assert.False(t, c.options["a"].Changed, "also a repair that failed before is a repair")
 
 				time.Sleep(time.Minute)
 				_, _, err = executor.Run(t.Context(), plan, settled)
@@ -423,6 +424,7 @@ func TestRunReappliesObjectsThatNoWatchConfirms(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		progress, settled = c.roll(t, plan, settled)
 		assert.Equal(t, []string{"apply a"}, c.takeLog(), "the wait for a watch is bounded")
+		assert.False(t, c.options["a"].Changed)
 		c.unsynced = false
 		progress, _ = c.roll(t, plan, settled)
 		assert.Empty(t, c.takeLog(), "the watch confirms b")
@@ -895,6 +897,30 @@ func TestRunPassesWatchedStateToTheApplier(t *testing.T) {
 	c.touch("a", func(s *observe.State) { s.Replicas, s.Fields = false, ownership.Hash{1} })
 	_, _ = c.roll(t, plan, settled)
 	assert.True(t, c.options["a"].ReplicasOwned, "the watch does not show our last apply")
+}
+
+// TestRunPassesChangesToTheApplier applies a manifest for the first time, repairs it, and changes it. The first apply of the change fails.
+func TestRunPassesChangesToTheApplier(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster()
+		plan := newPlan(t, release.Reconciling, configMap(t, "10_a_01", "a"))
+		_, settled := c.roll(t, plan, rollout.Settled{})
+		assert.False(t, c.options["a"].Changed, "another operator may have created it")
+		c.touch("a", func(s *observe.State) { s.Fields, s.Writer = ownership.Hash{1}, "kubectl" })
+		_, settled = c.roll(t, plan, settled)
+		assert.Equal(t, []string{"apply a", "apply a"}, c.takeLog())
+		assert.False(t, c.options["a"].Changed, "a repair")
+
+		plan = newPlan(t, release.Updating, parse(t, "10_a_01", "{apiVersion: v1, kind: ConfigMap, metadata: {namespace: ns, name: a}, data: {k: v}}"))
+		c.onApply = func(context.Context, string) error { return errors.New("the server is down") }
+		for _, want := range []string{"fail a", "apply a"} {
+			_, settled = c.roll(t, plan, settled)
+			assert.Equal(t, []string{want}, c.takeLog())
+			assert.True(t, c.options["a"].Changed)
+			c.onApply = nil
+			time.Sleep(time.Minute)
+		}
+	})
 }
 
 func TestRunWaitsForDeletionsBeforeReplacements(t *testing.T) {
