@@ -98,6 +98,9 @@ func (e *Env) prepare(o Options) string {
 
 func (e *Env) etcdData() string { return filepath.Join(e.Dir, "etcd") }
 
+// silence prevents that controller-runtime prints a stack trace if a server starts slowly. Only one of several parallel servers may call SetLogger.
+var silence = sync.OnceFunc(func() { ctrllog.SetLogger(logr.Discard()) })
+
 func (e *Env) start(o Options) error {
 	if err := os.MkdirAll(e.Dir, 0o755); err != nil {
 		return err
@@ -109,7 +112,7 @@ func (e *Env) start(o Options) error {
 	if err := e.configure(o); err != nil {
 		return err
 	}
-	ctrllog.SetLogger(logr.Discard()) // otherwise controller-runtime prints a stack trace if the server starts slowly
+	silence()
 	config, err := e.testEnv.Start()
 	if err != nil {
 		return err
