@@ -351,7 +351,7 @@ func (c *Reconciler) lookForObstacles(_ context.Context, r *round) error {
 
 // findObstacles returns the obstacles as of the last watch events and the known state of the rollout. It makes no request.
 func (c *Reconciler) findObstacles(cv *configv1.ClusterVersion) []upgradeable.Obstacle {
-	return status.Obstacles(cv, c.obstructions(), c.acceptance.snapshot().Accepted, c.underway.snapshot().progress)
+	return status.Obstacles(cv, c.obstructions(), c.acceptance.snapshot().Running(), c.underway.snapshot().progress)
 }
 
 // obstructions returns the cluster state that blocks updates to another minor version, as of the last watch events.

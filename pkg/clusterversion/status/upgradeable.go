@@ -18,6 +18,7 @@ func Obstacles(cv *configv1.ClusterVersion, cluster upgradeable.Cluster, accepte
 		rollout.Version, rollout.Image = accepted.Payload.Release.Version, accepted.Image()
 		rollout.Manifests = accepted.Payload.Manifests
 	}
+	rollout.DeletionsUnknown = progress == nil || progress.DeletionsUnknown
 	if progress != nil {
 		rollout.Complete = progress.Complete
 		for _, d := range progress.Deletions {

@@ -39,6 +39,8 @@ type Progress struct {
 	ScaledToZero []manifest.ID `json:"scaledToZero,omitempty"`
 	// Deletions contains the incomplete deletions.
 	Deletions []Deletion `json:"deletions,omitempty"`
+	// DeletionsUnknown is true until the rollout has looked for each object that the release deletes.
+	DeletionsUnknown bool `json:"deletionsUnknown,omitempty"`
 	// RetryAt is the time of the next pass if no event occurs, for example to retry a failed attempt; zero if the rollout waits only for
 	// events.
 	RetryAt time.Time `json:"retryAt,omitzero"`
@@ -166,7 +168,7 @@ func (p Progress) Same(other Progress) bool {
 	}
 	return p.Done == other.Done && p.Total == other.Total && p.Complete == other.Complete &&
 		p.HandedOver == other.HandedOver && samePause(p.Paused, other.Paused) && slices.EqualFunc(p.Problems, other.Problems, sameProblem) &&
-		slices.Equal(p.Deletions, other.Deletions) // deletions block updates to other minor versions
+		p.DeletionsUnknown == other.DeletionsUnknown && slices.Equal(p.Deletions, other.Deletions) // deletions block updates to other minor versions
 }
 
 // Pause describes a paused rollout: runlevel Before and higher runlevels do not start.

@@ -676,9 +676,12 @@ func TestRunDeletesTombstonedObjects(t *testing.T) {
 		c.answers["a"] = apply.Change{Action: apply.Deleting, UID: "1", Message: "waiting for its finalizers x"}
 		c.states["a"] = observe.State{UID: "1", Deleting: true, Finalizers: []string{"x"}}
 		plan := newPlan(t, release.Updating, tombstone("Deployment"), configMap(t, "10_a_02", "b"))
+		assert.True(t, rollout.Settled{}.Progress(plan).DeletionsUnknown)
 		progress, settled := c.roll(t, plan, rollout.Settled{})
 		assert.Equal(t, []string{"apply a", "apply b"}, c.takeLog())
 		assert.True(t, progress.Complete)
+		assert.False(t, progress.DeletionsUnknown)
+		assert.False(t, settled.Restart(false).Progress(plan).DeletionsUnknown)
 		require.Len(t, progress.Deletions, 1)
 		assert.Equal(t, "waiting for its finalizers x", progress.Deletions[0].Message)
 

@@ -42,6 +42,7 @@ func (p *pass) progressLocked() report.Progress {
 		if applied.Result == report.Deleting {
 			progress.Deletions = append(progress.Deletions, report.Deletion{ID: t.id, Since: applied.At, Message: applied.Message})
 		}
+		progress.DeletionsUnknown = progress.DeletionsUnknown || n.Manifest.Tombstone() && applied.Result == ""
 		if waiting, ok := p.unvisitedWait(n, t, s); ok {
 			s = waiting
 		}

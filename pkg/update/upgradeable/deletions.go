@@ -9,7 +9,11 @@ import (
 // deletions returns an obstacle while an object that the release deletes still exists, because it may conflict with an object of the next
 // release.
 func deletions(in Input) []Obstacle {
-	if len(in.Deletions) == 0 {
+	switch {
+	case len(in.Deletions) > 0:
+	case in.DeletionsPending:
+		return []Obstacle{unread(SourceDeletions, "the objects that the release deletes", docs("deletions"), ErrPending)}
+	default:
 		return nil
 	}
 	names := slices.Sorted(slices.Values(in.Deletions))

@@ -17,8 +17,10 @@ type Rollout struct {
 	Manifests      []*manifest.Manifest
 	// Complete: every part of the release has settled.
 	Complete bool
-	// Deletions names the objects whose deletion was requested and is not complete.
-	Deletions []string
+	// Deletions names the objects whose deletion was requested and is not complete. DeletionsUnknown is true until this rollout has looked
+	// for each object that the release deletes.
+	Deletions        []string
+	DeletionsUnknown bool
 }
 
 // InputOf returns the input of Find for a ClusterVersion. It anticipates the status that the caller is about to write, so
@@ -32,14 +34,22 @@ func InputOf(cv *configv1.ClusterVersion, cluster Cluster, rollout Rollout) Inpu
 	if rollout.Version == "" { // the conditions also stay as they are
 		c := api.FindCondition(cv.Status.Conditions, configv1.OperatorProgressing)
 		in.Updating = c != nil && c.Status == configv1.ConditionTrue
+		in.DeletionsPending = mayNameDeletions(cv)
 		return in
 	}
 	in.Current = rollout.Version
 	newest := len(history) > 0 && history[0].Image == rollout.Image
 	in.Updating = !newest || history[0].State != configv1.CompletedUpdate && !rollout.Complete
+	in.DeletionsPending = !in.Updating && rollout.DeletionsUnknown && mayNameDeletions(cv)
 	in.BringsGates = hasConfigMap(rollout.Manifests, api.ConfigManagedNamespace, api.AdminGatesConfigMap)
 	in.BringsAcks = hasConfigMap(rollout.Manifests, api.ConfigNamespace, api.AdminAcksConfigMap)
 	return in
+}
+
+// mayNameDeletions reports whether deletions are perhaps among the reasons of the last condition Upgradeable.
+func mayNameDeletions(cv *configv1.ClusterVersion) bool {
+	c := api.FindCondition(cv.Status.Conditions, configv1.OperatorUpgradeable)
+	return c != nil && (c.Reason == SourceDeletions || c.Reason == multipleReasons)
 }
 
 // hasConfigMap reports whether a release has a manifest for a ConfigMap.
