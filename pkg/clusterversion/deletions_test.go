@@ -47,7 +47,9 @@ func waitsForDeletion(t *testing.T) (s *scribe, work slots, registry *shelf) {
 	s.at(2 * time.Minute)
 	s.reconcile(t)
 	require.Contains(t, said(s.get(t).Status, configv1.OperatorUpgradeable), "ResourceDeletionInProgress")
-	s.edit(t, func(cv *configv1.ClusterVersion) { wants(cv, configv1.Update{Image: imageOf("1.1.0"), Version: "1.1.0"}) })
+	s.edit(t, func(cv *configv1.ClusterVersion) {
+		wants(cv, configv1.Update{Image: imageOf("1.1.0"), Version: "1.1.0"})
+	})
 	s.at(3 * time.Minute)
 	s.reconcile(t)
 	work[background.SlotAccept].step(t.Context())
@@ -122,7 +124,9 @@ func TestCompletionRemembersDeletions(t *testing.T) {
 	work[background.SlotAccept].step(t.Context())
 	s.at(time.Minute)
 	s.reconcile(t)
-	s.edit(t, func(cv *configv1.ClusterVersion) { wants(cv, configv1.Update{Image: imageOf("1.1.0"), Version: "1.1.0"}) })
+	s.edit(t, func(cv *configv1.ClusterVersion) {
+		wants(cv, configv1.Update{Image: imageOf("1.1.0"), Version: "1.1.0"})
+	})
 	s.at(2 * time.Minute)
 	s.reconcile(t)
 	work[background.SlotAccept].step(t.Context())
