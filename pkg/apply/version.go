@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/cluster-version/cvo/pkg/apply/builtin"
 	"github.com/cluster-version/cvo/pkg/apply/drop"
@@ -22,6 +23,8 @@ type rewrite struct {
 	// entries are the managedFields of the live object in the manifest's API version. If they are nil, replacement replaces the live object.
 	entries     []metav1.ManagedFieldsEntry
 	replacement map[string]any
+	// moved is the overlay of the body on the live object with the entries.
+	moved *overlay.Overlay
 }
 
 // dryRun returns the object that shows the result of the write and of the apply after it, because a dry run cannot store the write.
@@ -29,13 +32,13 @@ func (s *submission) dryRun(w *rewrite) any {
 	if w.entries == nil {
 		return w.replacement
 	}
-	return s.moved(w).Object()
+	return w.moved.Object()
 }
 
-// moved returns the overlay of the body on the live object with the entries of a rewrite.
-func (s *submission) moved(w *rewrite) *overlay.Overlay {
-	w.live.SetManagedFields(w.entries)
-	return overlay.Lay(s.m.GVK(), s.body, w.live)
+// lay returns the overlay of the body on a live custom resource.
+func (s *submission) lay(ctx context.Context, live *unstructured.Unstructured) (*overlay.Overlay, error) {
+	lists, err := s.applier.conversions.Lists(ctx, s.applier.client, s.target.Resource)
+	return overlay.Lay(s.m.GVK(), s.body, live).With(lists), err
 }
 
 // findRewrite returns the write after which a failed apply may succeed, or nil if no write would help.
@@ -55,9 +58,13 @@ func (s *submission) findRewrite(ctx context.Context, failed error) (*rewrite, e
 	if err != nil {
 		return nil, nil //nolint:nilerr // the error of the apply is more useful
 	}
-	if unreadable, err := s.isUnreadable(ctx, failed); err != nil {
-		return nil, err
-	} else if unreadable {
+	unreadable := failure.IsUnreadable(failed)
+	if unreadable { // a webhook that converts the object wrongly may be repaired
+		if unreadable, err = s.onlyRenames(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if unreadable {
 		replacement, err := s.replacement(ctx, live)
 		if err != nil || s.staysUnreadable(replacement, failed) {
 			return nil, err
@@ -68,7 +75,9 @@ func (s *submission) findRewrite(ctx context.Context, failed error) (*rewrite, e
 	if err != nil || entries == nil {
 		return nil, err
 	}
-	return &rewrite{live: live, entries: entries}, nil
+	live.SetManagedFields(entries)
+	moved, err := s.lay(ctx, live)
+	return &rewrite{live: live, entries: entries, moved: moved}, err
 }
 
 // rewriteLive makes the write that findRewrite returns. It reports whether the failed apply may succeed now.
@@ -94,8 +103,8 @@ func (s *submission) rewriteLive(ctx context.Context, failed error) (done bool, 
 // move writes the entries of a rewrite. Before, it removes entries of lists and maps that the next apply would not remove.
 func (s *submission) move(ctx context.Context, w *rewrite) error {
 	resourceVersion := w.live.GetResourceVersion()
-	if moved := s.moved(w); moved.ChangesWhole() {
-		stored, err := s.applier.client.Replace(ctx, s.target, moved.Object())
+	if w.moved.ChangesWhole() {
+		stored, err := s.applier.client.Replace(ctx, s.target, w.moved.Object())
 		if err != nil {
 			return err
 		}
@@ -109,15 +118,6 @@ func (s *submission) move(ctx context.Context, w *rewrite) error {
 	return err
 }
 
-// isUnreadable reports whether an apply failed because the server cannot read the live object in the manifest's version. A webhook that
-// converts it wrongly may be repaired, so such an object is not replaced.
-func (s *submission) isUnreadable(ctx context.Context, failed error) (bool, error) {
-	if !failure.IsUnreadable(failed) {
-		return false, nil
-	}
-	return s.onlyRenames(ctx)
-}
-
 // onlyRenames reports whether the server converts the object between versions by changing only apiVersion.
 func (s *submission) onlyRenames(ctx context.Context) (bool, error) {
 	if builtin.Type(s.m.GVK()) != nil {
@@ -129,14 +129,13 @@ func (s *submission) onlyRenames(ctx context.Context) (bool, error) {
 // replacement returns the object that replaces an unreadable one. If managedFields are empty, the fields that earlier manifests set and this
 // one does not are ours.
 func (s *submission) replacement(ctx context.Context, live *unstructured.Unstructured) (map[string]any, error) {
-	object, _ := overlay.Lay(s.m.GVK(), s.body, live).Object().(map[string]any)
-	if uid := s.applier.options.UID; uid == "" || uid != live.GetUID() || len(live.GetManagedFields()) > 0 {
-		return object, nil
+	laid, err := s.lay(ctx, live)
+	if uid := s.applier.options.UID; err == nil && uid != "" && uid == live.GetUID() && len(live.GetManagedFields()) == 0 {
+		var lost func(fieldpath.Path) bool
+		lost, _, err = s.lost(ctx)
+		laid.Drop(lost)
 	}
-	lost, _, err := s.lost(ctx)
-	if err == nil {
-		overlay.Prune(object, lost)
-	}
+	object, _ := laid.Object().(map[string]any)
 	return object, err
 }
 

@@ -1,4 +1,5 @@
-// Package conversion reads from the CustomResourceDefinition of a kind how the API server converts objects between its versions.
+// Package conversion reads from the CustomResourceDefinition of a kind how the API server converts objects between its versions, and which of
+// their lists have keys.
 package conversion
 
 import (
@@ -14,6 +15,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/cluster-version/cvo/internal/memo"
+	"github.com/cluster-version/cvo/pkg/apply/overlay"
 	"github.com/cluster-version/cvo/pkg/apply/request"
 )
 
@@ -27,6 +29,7 @@ type Cache struct {
 
 type entry struct {
 	onlyRenames bool
+	lists       map[string]*overlay.Lists // by version
 	err         error
 	readAt      time.Time // zero if the definition could not be read
 }
@@ -44,16 +47,28 @@ func NewCache(clk clock.PassiveClock) *Cache {
 }
 
 // OnlyRenames reports whether the server converts the resource's objects by changing only apiVersion. It returns false for a resource
-// without a CustomResourceDefinition. Concurrent callers share one read, which continues for the others if ctx ends.
+// without a CustomResourceDefinition.
 func (c *Cache) OnlyRenames(ctx context.Context, client *request.Client, resource schema.GroupResource) (bool, error) {
+	definition, err := c.definition(ctx, client, resource)
+	return definition.onlyRenames, err
+}
+
+// Lists returns the lists with keys and the sets in the schema of the resource's version, or nil if there are none.
+func (c *Cache) Lists(ctx context.Context, client *request.Client, resource schema.GroupVersionResource) (*overlay.Lists, error) {
+	definition, err := c.definition(ctx, client, resource.GroupResource())
+	return definition.lists[resource.Version], err
+}
+
+// definition returns the resource's definition. Concurrent callers share one read, which continues for the others if ctx ends.
+func (c *Cache) definition(ctx context.Context, client *request.Client, resource schema.GroupResource) (entry, error) {
 	due := func(last entry) bool { return c.clock.Since(last.readAt) >= maxAge }
 	last, err := c.last(resource).Read(ctx, readTimeout, due, func(ctx context.Context, _ entry) entry {
 		return c.read(ctx, client, resource)
 	})
 	if err = cmp.Or(err, last.err); err != nil {
-		return false, fmt.Errorf("reading the definition of %s: %w", resource, err)
+		return entry{}, fmt.Errorf("reading the definition of %s: %w", resource, err)
 	}
-	return last.onlyRenames, nil
+	return last, nil
 }
 
 func (c *Cache) last(resource schema.GroupResource) *memo.Last[entry] {
@@ -77,9 +92,14 @@ func (c *Cache) read(ctx context.Context, client *request.Client, resource schem
 		}
 		return entry{err: err}
 	}
-	next := entry{readAt: c.clock.Now()}
+	next := entry{readAt: c.clock.Now(), lists: map[string]*overlay.Lists{}}
 	for _, crd := range crds.Items { // none if another API server serves the kind
 		next.onlyRenames = crd.Spec.Conversion == nil || crd.Spec.Conversion.Strategy == apiextensionsv1.NoneConverter
+		for _, version := range crd.Spec.Versions {
+			if version.Schema != nil {
+				next.lists[version.Name] = overlay.NewLists(version.Schema.OpenAPIV3Schema)
+			}
+		}
 	}
 	return next
 }

@@ -5,6 +5,7 @@ package overlay
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strconv"
@@ -14,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
-	"sigs.k8s.io/structured-merge-diff/v6/value"
 
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/manifest"
@@ -22,15 +22,18 @@ import (
 
 // Overlay is the object that a server-side apply builds and validates: the live object with the body laid over it, without the fields that
 // only we had set and that the body lacks. A rejection names fields of this object, and list items by position, which neither the body nor
-// the live object alone has. managedFields show which lists have items with keys, so no schema is needed.
+// the live object alone has. managedFields show which lists have items with keys, so a schema is needed only if they are empty, or if keys
+// have defaults.
 type Overlay struct {
 	kind       schema.GroupVersionKind
 	live, body map[string]any
-	// keys maps the pattern of a list to the names of the fields that identify its items.
+	lists      *Lists
+	// keys maps the pattern of a list to the names of the fields that identify its items. A set has none.
 	keys map[string][]string
 	// own contains the fields of our entry, others those of all other entries.
 	own, others *fieldpath.Set
 	entries     []metav1.ManagedFieldsEntry
+	dropped     func(fieldpath.Path) bool
 }
 
 // place is a location in an overlay.
@@ -38,6 +41,7 @@ type place struct {
 	path fieldpath.Path
 	// pattern is the path without the keys of items: `.spec.ports[].name`.
 	pattern        string
+	lists          *Lists
 	live, body     any
 	inLive, inBody bool
 }
@@ -45,11 +49,13 @@ type place struct {
 // foreign reports whether the live object has a value at the place and the manifest does not.
 func (s place) foreign() bool { return s.inLive && !s.inBody }
 
-func (s place) isItem() bool { return len(s.path) > 0 && s.path[len(s.path)-1].Key != nil }
+func (s place) isItem() bool { return len(s.path) > 0 && s.path[len(s.path)-1].FieldName == nil }
 
 // Lay returns the overlay of a body on a live object of a kind.
 func Lay(kind schema.GroupVersionKind, body map[string]any, live *unstructured.Unstructured) *Overlay {
-	o := &Overlay{kind: kind, entries: live.GetManagedFields(), live: live.Object, body: body, keys: map[string][]string{}}
+	o := &Overlay{kind: kind, entries: live.GetManagedFields(), live: live.Object, body: body, keys: map[string][]string{
+		".metadata.finalizers": {}, ".metadata.ownerReferences": {"uid"},
+	}}
 	o.own, o.others = ownership.Split(live.GetManagedFields())
 	for _, set := range []*fieldpath.Set{o.own, o.others} {
 		for path := range set.All() {
@@ -59,10 +65,8 @@ func Lay(kind schema.GroupVersionKind, body map[string]any, live *unstructured.U
 					pattern += "." + *step.FieldName
 					continue
 				}
-				if _, known := o.keys[pattern]; step.Key != nil && !known {
-					for _, field := range *step.Key {
-						o.keys[pattern] = append(o.keys[pattern], field.Name)
-					}
+				if _, known := o.keys[pattern]; !known {
+					o.keys[pattern] = keysOf(step)
 				}
 				pattern += "[]"
 			}
@@ -73,12 +77,12 @@ func Lay(kind schema.GroupVersionKind, body map[string]any, live *unstructured.U
 
 // root returns the place of the whole object.
 func (o *Overlay) root() place {
-	return place{live: o.live, body: o.body, inLive: true, inBody: true}
+	return place{lists: o.lists, live: o.live, body: o.body, inLive: true, inBody: true}
 }
 
 // field returns the place of a field, which may not exist.
 func (s place) field(name string) place {
-	next := place{path: append(slices.Clone(s.path), fieldName(name)), pattern: s.pattern + "." + name}
+	next := place{path: append(slices.Clone(s.path), fieldName(name)), pattern: s.pattern + "." + name, lists: s.lists.field(name)}
 	next.live, next.inLive = lookup(s.live, name)
 	next.body, next.inBody = lookup(s.body, name)
 	return next
@@ -105,44 +109,40 @@ func (s place) names() []string {
 
 // entry is an item of one of the two merged lists.
 type entry struct {
-	key fieldpath.PathElement
-	id  string
+	step fieldpath.PathElement
+	id   string
 }
 
-// entries returns the items of a list with keys.
-func entries(list any, keys []string) (all []entry, byID map[string]any) {
-	items, _ := list.([]any)
+// entries returns the items of a list with keys or, without keys, of a set. fit is false if the value is not such a list.
+func entries(list any, keys []string, defaults map[string]any) (all []entry, byID map[string]any, fit bool) {
+	items, ok := list.([]any)
 	byID = map[string]any{}
 	for _, item := range items {
-		fields, ok := item.(map[string]any)
+		step, ok := stepTo(item, keys, defaults)
 		if !ok {
-			continue
+			return nil, nil, false
 		}
-		var key value.FieldList
-		for _, name := range keys {
-			v, ok := fields[name]
-			if !ok && name == "protocol" { // the only key of a built-in kind that has a default
-				v = "TCP"
-			}
-			key = append(key, value.Field{Name: name, Value: value.NewValueInterface(v)})
-		}
-		key.Sort()
-		e := entry{key: fieldpath.PathElement{Key: &key}}
-		e.id = e.key.String()
+		e := entry{step: step, id: step.String()}
 		all, byID[e.id] = append(all, e), item
 	}
-	return all, byID
+	return all, byID, ok || list == nil
 }
 
-// items returns the items of a list with keys in the order of structured-merge-diff. This is mostly the order in the body, with the live
-// object's other items at their old positions. It returns nil for other values.
+// items returns the items of a list with keys or a set in the order of structured-merge-diff. This is mostly the order in the body, with the
+// live object's other items at their old positions. It returns nil for other values, also if only one of the two is such a list.
 func (o *Overlay) items(list place) []place {
-	keys := o.keys[list.pattern]
+	keys, lists := o.keys[list.pattern], cmp.Or(list.lists, &Lists{})
+	if keys == nil && len(o.entries) == 0 {
+		keys = lists.keys
+	}
 	if keys == nil {
 		return nil
 	}
-	live, inLive := entries(list.live, keys)
-	body, inBody := entries(list.body, keys)
+	live, inLive, fits := entries(list.live, keys, lists.defaults)
+	body, inBody, fit := entries(list.body, keys, lists.defaults)
+	if !fits || !fit {
+		return nil
+	}
 	var shared []string
 	for _, e := range body {
 		if _, ok := inLive[e.id]; ok {
@@ -156,10 +156,10 @@ func (o *Overlay) items(list place) []place {
 		if len(shared) > 0 && shared[0] == e.id {
 			shared = shared[1:]
 		}
-		next := place{path: append(slices.Clone(list.path), e.key), pattern: list.pattern + "[]"}
+		next := place{path: append(slices.Clone(list.path), e.step), pattern: list.pattern + "[]", lists: lists.items}
 		next.live, next.inLive = inLive[e.id]
 		next.body, next.inBody = inBody[e.id]
-		if next.inBody || !o.isRemoved(next.path) {
+		if next.inBody || !o.isRemoved(next) {
 			all = append(all, next)
 		}
 	}
@@ -191,9 +191,16 @@ func (o *Overlay) items(list place) []place {
 	return all
 }
 
+// Drop also removes the values for which dropped returns true and that the body lacks. It asks for the fields of an object, the items of a
+// list with keys and the members of a set, which may have other writers, and not for the whole object, list or set.
+func (o *Overlay) Drop(dropped func(fieldpath.Path) bool) { o.dropped = dropped }
+
 // isRemoved reports whether the apply removes a value that the body lacks, because only we own it.
-func (o *Overlay) isRemoved(path fieldpath.Path) bool {
-	return ownership.Reaches(o.own, path) && !ownership.Reaches(o.others, path)
+func (o *Overlay) isRemoved(at place) bool {
+	if o.dropped != nil && (at.isItem() || !isObject(at.live) && o.items(at) == nil) && o.dropped(at.path) {
+		return true
+	}
+	return ownership.Reaches(o.own, at.path) && !ownership.Reaches(o.others, at.path)
 }
 
 // walk follows a field name in a rejection, such as `spec.ports[1].name` or `data[a.b]`, as far as the field exists. It returns the places
@@ -214,7 +221,7 @@ func (o *Overlay) walk(field string) (places []place) {
 				next = items[n]
 			}
 		}
-		if !next.inLive && !next.inBody || next.foreign() && o.isRemoved(next.path) {
+		if !next.inLive && !next.inBody || next.foreign() && o.isRemoved(next) {
 			return places
 		}
 		places, at = append(places, next), next
@@ -240,7 +247,7 @@ func fieldSteps(field string) (steps []string) {
 	return steps
 }
 
-// each calls visit for every item of every list with keys.
+// each calls visit for every item of every list with keys and every set.
 func (o *Overlay) each(at place, visit func(list, item place)) {
 	for _, name := range at.names() {
 		next := at.field(name)
@@ -294,7 +301,7 @@ func (o *Overlay) merged(at place) any {
 	object := map[string]any{}
 	for _, name := range at.names() {
 		next := at.field(name)
-		if !next.inBody && o.isRemoved(next.path) {
+		if !next.inBody && o.isRemoved(next) {
 			continue
 		}
 		value := o.merged(next)

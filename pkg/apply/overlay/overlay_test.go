@@ -3,10 +3,12 @@ package overlay
 import (
 	"encoding/json"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -214,13 +216,37 @@ func decodeJSON(t *testing.T, text string) map[string]any {
 	return object
 }
 
-func TestPruneKeepsObjects(t *testing.T) {
-	object := map[string]any{"a": map[string]any{"b": int64(1), "c": []any{"x"}, "d": map[string]any{}}, "e": "f"}
-	var asked []string
-	Prune(object, func(path fieldpath.Path) bool {
-		asked = append(asked, path.String())
-		return path.String() != ".a.b"
-	})
-	assert.Equal(t, map[string]any{"a": map[string]any{"b": int64(1), "d": map[string]any{}}}, object)
-	assert.ElementsMatch(t, []string{".a.b", ".a.c", ".e"}, asked)
+// Another writer may have set a part of an object, a list with keys or a set, so Drop removes these only in parts.
+func TestDroppedValuesAreRemoved(t *testing.T) {
+	o := Lay(schema.GroupVersionKind{}, decodeJSON(t, `{"metadata":{"finalizers":["b"]},"a":{"f":1}}`), &unstructured.Unstructured{Object: decodeJSON(t,
+		`{"metadata":{"finalizers":["a","x"],"ownerReferences":[{"uid":"a","name":"n"},{"uid":"x"}]},"a":{"b":1,"c":["x"]},"m":{"a":1,"x":1},"e":"f"}`)})
+	o.Drop(func(path fieldpath.Path) bool { return !strings.Contains(path.String(), "x") })
+	assert.Equal(t, decodeJSON(t, `{"metadata":{"finalizers":["x","b"],"ownerReferences":[{"uid":"x"}]},"a":{"f":1},"m":{"x":1}}`), o.Object())
+}
+
+func TestListsOfASchemaAreMerged(t *testing.T) {
+	const crd = `{"properties":{
+		"set":{"items":{"type":"string"},"x-kubernetes-list-type":"set"},
+		"whole":{"items":{"type":"string"}},
+		"ports":{"x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["port","family"],"items":{"properties":{
+			"port":{},"family":{"default":4},"sets":{"additionalProperties":{"x-kubernetes-list-type":"set"}}}}}}}`
+	var lists apiextensionsv1.JSONSchemaProps
+	require.NoError(t, json.Unmarshal([]byte(crd), &lists))
+	for _, tt := range []struct{ name, live, body, want string }{
+		{"unites sets", `{"set":["a","x"]}`, `{"set":["b","a"]}`, `{"set":["b","a","x"]}`},
+		{"replaces other lists", `{"whole":["a","x"]}`, `{"whole":["b"]}`, `{"whole":["b"]}`},
+		{"finds items by the default of a key", `{"ports":[{"port":1,"family":4,"a":1},{"port":1,"family":6}]}`, `{"ports":[{"port":1}]}`,
+			`{"ports":[{"port":1,"family":4,"a":1},{"port":1,"family":6}]}`},
+		{"looks into items and maps", `{"ports":[{"port":1,"sets":{"m":["x"]}}]}`, `{"ports":[{"port":1,"sets":{"m":["a"]}}]}`, `{"ports":[{"port":1,"sets":{"m":["x","a"]}}]}`},
+		{"replaces a list whose items had no keys", `{"ports":["a"]}`, `{"ports":[{"port":1}]}`, `{"ports":[{"port":1}]}`},
+		{"replaces a set whose members were objects", `{"set":[{"a":1}]}`, `{"set":["a"]}`, `{"set":["a"]}`},
+		{"replaces another value", `{"set":"a","ports":{"a":1}}`, `{"set":["a"],"ports":[{"port":1}]}`, `{"set":["a"],"ports":[{"port":1}]}`},
+	} {
+		t.Run("it "+tt.name, func(t *testing.T) {
+			o := Lay(schema.GroupVersionKind{}, decodeJSON(t, tt.body), &unstructured.Unstructured{Object: decodeJSON(t, tt.live)})
+			got, err := json.Marshal(o.With(NewLists(&lists)).Object())
+			require.NoError(t, err)
+			assert.JSONEq(t, tt.want, string(got))
+		})
+	}
 }

@@ -27,9 +27,6 @@ func Without(current any, path fieldpath.Path) any {
 		}
 		return v
 	case []any:
-		if path[0].Key == nil {
-			return current
-		}
 		v = slices.Clone(v)
 		for i := len(v) - 1; i >= 0; i-- {
 			if !isAt(v[i], path[0]) {
@@ -63,35 +60,45 @@ func Has(current any, path fieldpath.Path) bool {
 	return false
 }
 
-// Prune removes the fields for which remove returns true from an object, except those that contain an object.
-func Prune(object any, remove func(fieldpath.Path) bool) { prune(object, nil, remove) }
-
-func prune(object any, path fieldpath.Path, remove func(fieldpath.Path) bool) {
-	fields, _ := object.(map[string]any)
-	for name, value := range fields {
-		at := append(slices.Clone(path), fieldName(name))
-		if isObject(value) {
-			prune(value, at, remove)
-		} else if remove(at) {
-			delete(fields, name)
-		}
-	}
-}
-
 // isAt reports whether a step of a path, a key or a value, leads to the item of a list.
 func isAt(item any, step fieldpath.PathElement) bool {
-	if step.Value != nil {
-		return value.Equals(*step.Value, value.NewValueInterface(item))
+	found, ok := stepTo(item, keysOf(step), nil)
+	return ok && found.Equals(step)
+}
+
+// keysOf returns the names of the fields in a step to an item of a list. They are empty for a set.
+func keysOf(step fieldpath.PathElement) []string {
+	keys := []string{}
+	if step.Key != nil {
+		for _, field := range *step.Key {
+			keys = append(keys, field.Name)
+		}
 	}
-	if step.Key == nil {
-		return false
+	return keys
+}
+
+// stepTo returns the step to an item of a list with keys or, without keys, of a set. ok is false if such a list cannot have the item.
+func stepTo(item any, keys []string, defaults map[string]any) (step fieldpath.PathElement, ok bool) {
+	fields, isMap := item.(map[string]any)
+	if len(keys) == 0 {
+		member := value.NewValueInterface(item)
+		return fieldpath.PathElement{Value: &member}, item != nil && !isMap && !isList(item)
 	}
-	keys := make([]string, 0, len(*step.Key))
-	for _, field := range *step.Key {
-		keys = append(keys, field.Name)
+	var key value.FieldList
+	for _, name := range keys {
+		v, ok := fields[name]
+		if !ok {
+			v, ok = defaults[name]
+		}
+		if !ok && name == "protocol" { // the only key of a built-in kind that has a default
+			v, ok = "TCP", true
+		}
+		if ok {
+			key = append(key, value.Field{Name: name, Value: value.NewValueInterface(v)})
+		}
 	}
-	found, _ := entries([]any{item}, keys)
-	return len(found) == 1 && found[0].key.Equals(step)
+	key.Sort()
+	return fieldpath.PathElement{Key: &key}, isMap && len(key) > 0
 }
 
 func fieldName(name string) fieldpath.PathElement { return fieldpath.PathElement{FieldName: &name} }
