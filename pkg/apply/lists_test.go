@@ -87,3 +87,34 @@ func TestEntriesOfOtherWritersAreKeptInANewVersion(t *testing.T) {
 		})
 	}
 }
+
+// A list may get keys. The server cannot read the items of the earlier release, which lack them.
+func TestListsMayGetKeys(t *testing.T) {
+	const group = "keyed.example.com"
+	definition := func(key string) *manifest.Manifest {
+		return parse(t, strings.NewReplacer("GROUP", group, "LISTS", "ports: {type: array, "+key+" properties: {port: {type: integer}, name: {type: string}}}}").Replace(listsCRD))
+	}
+	serveCRD(t, definition("items: {type: object,"))
+	ns := namespace(t)
+	panel := func(name, spec string) *manifest.Manifest {
+		return parse(t, fmt.Sprintf("apiVersion: %s/v1\nkind: Panel\nmetadata: {name: %s, namespace: %s}\nspec: %s", group, name, ns, spec))
+	}
+	a, _ := connect(t, owner)
+	must(t, a, panel("owned", "{ports: [{port: 1}]}"))
+	applied := must(t, a, panel("discarded", "{ports: [{port: 1}]}"))
+	as(t, "other", panel("discarded", "{}"), types.MergePatchType, `{"metadata":{"managedFields":[{}]}}`)
+	must(t, a, panel("theirs", "{}"))
+	as(t, "kubectl", panel("theirs", "{}"), types.MergePatchType, `{"spec":{"ports":[{"port":1}]}}`)
+	must(t, a, definition("x-kubernetes-list-type: map, x-kubernetes-list-map-keys: [name], items: {type: object, required: [name],"))
+
+	require.EventuallyWithT(t, func(c *assert.CollectT) { // the server uses the changed definition a moment later
+		_, err := a.Apply(t.Context(), panel("theirs", "{accessPolicy: allow}"), release.Updating)
+		assert.ErrorContains(c, err, "correct or remove the named value in the object", "the list belongs to another client")
+	}, eventually, tick)
+	assert.Equal(t, []any{map[string]any{"port": int64(1)}}, at(live(t, panel("theirs", "{}")).Object, "spec.ports"))
+	must(t, a, panel("owned", "{ports: [{name: a, port: 1}]}"))
+	must(t, a.With(apply.Options{UID: applied.UID}), panel("discarded", "{ports: [{name: a, port: 1}]}"))
+	for _, name := range []string{"owned", "discarded"} {
+		assert.Equal(t, []any{map[string]any{"name": "a", "port": int64(1)}}, at(live(t, panel(name, "{}")).Object, "spec.ports"), name)
+	}
+}

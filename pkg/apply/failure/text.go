@@ -29,11 +29,12 @@ const (
 	prunedConversion = "failed to convert pruned object"
 	// undeclaredField ends a line about a field that a schema does not have.
 	undeclaredField = ": field not declared in schema"
-	// otherType is part of a line about a value of another type.
-	otherType = ": expected "
 	// repeatedEntry is the text between the path of a list and the key of its duplicate entries.
 	repeatedEntry = ": duplicate entries for key "
 )
+
+// otherType matches the part of a line about a value of another type, and about an item that a list with keys or a set cannot have.
+var otherType = regexp.MustCompile(`: (?:expected |element [0-9]+: )`)
 
 // removedVersion matches the server's message about an entry in managedFields whose version the definition no longer has.
 var removedVersion = regexp.MustCompile(`request to convert CR to an invalid group/version: (\S+)`)
@@ -53,11 +54,20 @@ func Mistyped(err error) (paths []string) {
 		return nil
 	}
 	for line := range strings.Lines(err.Error()) {
-		if before, _, ok := strings.Cut(line, otherType); ok {
-			paths = append(paths, lastPart(before))
+		if path, ok := mistyped(line); ok {
+			paths = append(paths, path)
 		}
 	}
 	return paths
+}
+
+// mistyped returns the path in a line about a value of another type. The path of an item that a list cannot have is that of the list.
+func mistyped(line string) (path string, ok bool) {
+	at := otherType.FindStringIndex(line)
+	if at == nil {
+		return "", false
+	}
+	return lastPart(line[:at[0]]), true
 }
 
 // lastPart returns the path at the end of a line, also of the first line of an error. A path starts with a dot, and its keys may contain colons.
@@ -108,11 +118,11 @@ func unconvertible(err error) (paths []string) {
 		return nil
 	}
 	for line := range strings.Lines(internalMessage(err)) {
-		before, ok := UndeclaredField(strings.TrimSpace(line))
-		if !ok {
-			before, _, ok = strings.Cut(line, otherType)
+		path, ok := mistyped(line)
+		if before, undeclared := UndeclaredField(strings.TrimSpace(line)); undeclared {
+			path, ok = lastPart(before), true
 		}
-		if path := lastPart(before); ok && strings.HasPrefix(path, ".") && !slices.Contains(paths, path) {
+		if ok && strings.HasPrefix(path, ".") && !slices.Contains(paths, path) {
 			paths = append(paths, path)
 		}
 	}

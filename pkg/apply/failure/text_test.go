@@ -27,6 +27,7 @@ func TestMistypedNamesTheFieldsOfAnUnreadableObject(t *testing.T) {
 		},
 		{"reads a key with a colon", `failed to create typed live object (a/b; example.com/v1, Kind=Thing): .spec.a[name="b: c"].d: expected list, got &{x}`, []string{`.spec.a[name="b: c"].d`}},
 		{"reads the key of a list entry", `failed to create typed live object (a/b; example.com/v1, Kind=Thing): .spec.a[name="b c"].d: expected list, got &{x}`, []string{`.spec.a[name="b c"].d`}},
+		{"reads a list whose items lack keys", `failed to create typed live object (a/b; example.com/v1, Kind=Thing): .spec.a: element 0: associative list with keys has an element that omits all key fields ["name"] (and doesn't have default values for any key fields)`, []string{".spec.a"}},
 		{"ignores a body of another type", `failed to create typed patch object (a/b; example.com/v1, Kind=Thing): .spec.a: expected list, got &{x}`, nil},
 	} {
 		t.Run("it "+tt.name, func(t *testing.T) {
@@ -44,6 +45,7 @@ func TestConversionErrorsAreRecognized(t *testing.T) {
 		{"recognizes a field that another version lacks", `.spec.a: field not declared in schema`, 500, true},
 		{"recognizes a key with a colon", `.spec.a[name="b: c"].d: field not declared in schema`, 500, true},
 		{"recognizes a field of another type", `.spec.a[name="b c"].d: expected list, got &{x}`, 500, true},
+		{"recognizes an item without a key", `.spec.a: element 12: associative list with keys has an element that omits all key fields ["name"]`, 500, true},
 		{"recognizes several lines", "errors:\n  .spec.a: field not declared in schema\n  .spec.b: expected string, got 1", 500, true},
 		{"recognizes a removed version", `request to convert CR to an invalid group/version: example.com/v1beta1`, 500, true},
 		{"does not interpret an error about the body", `failed to create typed patch object (a/b; example.com/v1, Kind=Thing): .spec.a: expected list, got &{x}`, 500, false},
