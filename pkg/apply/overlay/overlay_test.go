@@ -235,8 +235,10 @@ func TestListsOfASchemaAreMerged(t *testing.T) {
 	for _, tt := range []struct{ name, live, body, want string }{
 		{"unites sets", `{"set":["a","x"]}`, `{"set":["b","a"]}`, `{"set":["b","a","x"]}`},
 		{"replaces other lists", `{"whole":["a","x"]}`, `{"whole":["b"]}`, `{"whole":["b"]}`},
-		{"finds items by the default of a key", `{"ports":[{"port":1,"family":4,"a":1},{"port":1,"family":6}]}`, `{"ports":[{"port":1}]}`,
-			`{"ports":[{"port":1,"family":4,"a":1},{"port":1,"family":6}]}`},
+		{
+			"finds items by the default of a key", `{"ports":[{"port":1,"family":4,"a":1},{"port":1,"family":6}]}`, `{"ports":[{"port":1}]}`,
+			`{"ports":[{"port":1,"family":4,"a":1},{"port":1,"family":6}]}`,
+		},
 		{"looks into items and maps", `{"ports":[{"port":1,"sets":{"m":["x"]}}]}`, `{"ports":[{"port":1,"sets":{"m":["a"]}}]}`, `{"ports":[{"port":1,"sets":{"m":["x","a"]}}]}`},
 		{"replaces a list whose items had no keys", `{"ports":["a"]}`, `{"ports":[{"port":1}]}`, `{"ports":[{"port":1}]}`},
 		{"replaces a set whose members were objects", `{"set":[{"a":1}]}`, `{"set":["a"]}`, `{"set":["a"]}`},
