@@ -299,7 +299,7 @@ func (s *Repository) ask(ctx context.Context, c *candidate, w request, get func(
 		return context.Cause(ctx)
 	}
 	if s.over(c) != nil {
-		return nil
+		return nil //nolint:nilerr // the request that has found this error returns it
 	}
 	err := get(c.place)
 	s.learn(ctx, c, err, w.content)
