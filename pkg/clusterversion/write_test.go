@@ -203,6 +203,12 @@ func TestRejectedFieldsAreRetriedLater(t *testing.T) {
 			}
 			return nil
 		}, ""},
+		{"omits all but conditions if the status is too large", func(status configv1.ClusterVersionStatus) error {
+			if status.VersionHash != "" {
+				return apierrors.NewRequestEntityTooLargeError("limit is 3145728")
+			}
+			return nil
+		}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			const refusalInterval = time.Minute

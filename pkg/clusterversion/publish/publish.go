@@ -13,7 +13,6 @@ import (
 	"github.com/go-logr/logr"
 	configv1 "github.com/openshift/api/config/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -222,7 +221,7 @@ func (p *Publisher) Write(ctx context.Context, d Draft) (Result, error) {
 		return out, nil
 	}
 	next, err := p.patch(ctx, d)
-	if apierrors.IsInvalid(err) {
+	if refused.Is(err, d.Status) {
 		next, d.Status, err = p.writeReduced(ctx, d, err)
 		out.within(refusalInterval) // if the rejected fields are the only change, no event follows
 	}
@@ -276,7 +275,7 @@ func (p *Publisher) writeReduced(ctx context.Context, d Draft, rejection error) 
 	for _, fields := range [][]string{refused.Fields(rejection), refused.AllButConditions()} {
 		d.Status = refused.Reduce(d.Original.Status, whole, fields)
 		var next *configv1.ClusterVersion
-		if next, err = p.patch(ctx, d); apierrors.IsInvalid(err) {
+		if next, err = p.patch(ctx, d); refused.Is(err, d.Status) {
 			continue
 		}
 		if err == nil {

@@ -3,8 +3,10 @@
 package refused
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -14,8 +16,25 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 )
 
-// Fields returns the status fields that are named in a rejection by the API server.
+// maxSize is a size in bytes of JSON that every etcd stores. By default, it rejects requests of more than 1.5 MiB.
+const maxSize = 1 << 20
+
+// Is reports whether an error rejects the content of a status. Errors of the server count if the status is so large that they may come from
+// etcd, whose own error has no reason.
+func Is(err error, status configv1.ClusterVersionStatus) bool {
+	if answer, ok := errors.AsType[*apierrors.StatusError](err); ok && answer.ErrStatus.Code >= http.StatusInternalServerError {
+		text, err := json.Marshal(status)
+		return err == nil && len(text) > maxSize
+	}
+	return apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err)
+}
+
+// Fields returns the status fields that are named in a rejection by the API server. If the status is too large, these are the updates,
+// whose number and texts an update service determines.
 func Fields(err error) []string {
+	if !apierrors.IsInvalid(err) {
+		return []string{"availableUpdates", "conditionalUpdateRisks", "conditionalUpdates"}
+	}
 	var fields []string
 	if answer, ok := errors.AsType[*apierrors.StatusError](err); ok && answer.ErrStatus.Details != nil {
 		for _, cause := range answer.ErrStatus.Details.Causes {

@@ -2,11 +2,14 @@ package refused_test
 
 import (
 	"errors"
+	"net/http"
+	"strings"
 	"testing"
 
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -25,7 +28,29 @@ func TestRejectedFieldsAreFoundInErrors(t *testing.T) {
 	assert.Equal(t, []string{"capabilities", "conditions[3]", "history"},
 		refused.Fields(invalidStatus("status.history[0].state", "status.conditions[3].Reason", "status.capabilities.knownCapabilities[17]", "status.history", "metadata.name")))
 	assert.Empty(t, refused.Fields(invalidStatus()))
-	assert.Empty(t, refused.Fields(errors.New("no")))
+	updates := []string{"availableUpdates", "conditionalUpdateRisks", "conditionalUpdates"}
+	assert.Equal(t, updates, refused.Fields(apierrors.NewRequestEntityTooLargeError("")))
+}
+
+//threat:risks-too-many
+func TestRejectionsAreRecognized(t *testing.T) {
+	large := configv1.ClusterVersionStatus{AvailableUpdates: []configv1.Release{{Image: strings.Repeat("x", 1<<20)}}}
+	etcd := &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusInternalServerError, Message: "etcdserver: request is too large"}}
+	for _, tt := range []struct {
+		err    error
+		status configv1.ClusterVersionStatus
+		want   bool
+	}{
+		{nil, large, false},
+		{errors.New("no"), large, false},
+		{invalidStatus("status.history"), configv1.ClusterVersionStatus{}, true},
+		{apierrors.NewRequestEntityTooLargeError(""), large, true},
+		{apierrors.NewConflict(schema.GroupResource{}, "version", nil), large, false},
+		{etcd, large, true},
+		{etcd, configv1.ClusterVersionStatus{}, false},
+	} {
+		assert.Equal(t, tt.want, refused.Is(tt.err, tt.status), "%v", tt.err)
+	}
 }
 
 func TestReduceRestoresRejectedFields(t *testing.T) {

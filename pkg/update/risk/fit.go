@@ -7,7 +7,10 @@ import (
 
 	configv1 "github.com/openshift/api/config/v1"
 
+	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/release"
+	"github.com/cluster-version/cvo/pkg/update/nearest"
 )
 
 // unfit returns the reason why an API server would reject an update with these risks, or "" if it would not.
@@ -70,16 +73,40 @@ func (j *judgement) fitting(updates []configv1.ConditionalUpdate) (limit, n int)
 	return limit, n
 }
 
-// Sizes in bytes of a condition without its message, and of a risk and an update without their parts.
+// fittingReleases returns the updates without risks that fit into the status, newest first.
+func (j *judgement) fittingReleases(available []configv1.Release) []configv1.Release {
+	first, total := nearest.First(available, j.Current, func(r configv1.Release) string { return r.Version }), 0
+	for n := range first {
+		if total += releaseSize(first[n]); total > maxAvailable {
+			j.problem("the %d updates without risks do not fit into a ClusterVersion: "+nearest.Kept, len(first))
+			first = first[:n]
+			sorted.By(first, release.NewestFirst)
+			return first
+		}
+	}
+	return available
+}
+
+// releaseSize returns the approximate size in bytes of a release.
+func releaseSize(r configv1.Release) int {
+	total := releaseCost + len(r.Version) + len(r.Image) + len(r.URL)
+	for _, channel := range r.Channels {
+		total += len(channel) + len(`"",`)
+	}
+	return total
+}
+
+// Sizes in bytes of a condition without its message, and of a risk, an update and a release without their parts.
 const (
 	conditionCost = 150
 	riskCost      = 100
-	updateCost    = 600
+	updateCost    = 300
+	releaseCost   = 100
 )
 
 // updateSize returns the approximate size in bytes of an update, including those of its risks that are not listed yet.
 func (j *judgement) updateSize(update configv1.ConditionalUpdate, limit int, listed map[string]bool) int {
-	total, messageSize := updateCost, 0
+	total, messageSize := updateCost+2*releaseSize(update.Release), 0 // a recommended update is also in the list of available updates
 	for _, risk := range update.Risks {
 		riskSize := riskCost + len(risk.Name) + len(risk.URL) + min(len(risk.Message), limit)
 		for _, rule := range risk.MatchingRules {

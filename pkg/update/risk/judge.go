@@ -70,7 +70,9 @@ const (
 	maxRisks       = 500
 	maxUpdateRisks = 200
 	// maxStatus is the maximum size of all updates in the status, in bytes of JSON. An object may have 1.5 MiB, including its history.
-	maxStatus = 1 << 20
+	// maxAvailable is the part for updates without risks.
+	maxStatus    = 1 << 20
+	maxAvailable = 256 << 10
 )
 
 // messageLimits returns limits for the length of each message, to be tried in order until everything fits. The first is the API server's
@@ -102,6 +104,7 @@ func Judge(in Input) Output {
 		j.applies = map[string]metav1.Condition{}
 	}
 	available, updates := j.merge()
+	available = j.fittingReleases(available)
 	first := nearest.First(updates, j.Current, func(u configv1.ConditionalUpdate) string { return u.Release.Version })
 	if len(first) > maxUpdates {
 		j.problem("%d updates have risks, more than the limit of %d: "+nearest.Kept, len(first), maxUpdates)

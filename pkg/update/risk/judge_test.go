@@ -335,6 +335,33 @@ func TestJudgeKeepsTheNearestOfManyUpdates(t *testing.T) {
 	}
 }
 
+// TestLongReleasesFitIntoTheClusterVersion has an update service whose texts about releases are long.
+//
+//threat:risks-too-many
+func TestLongReleasesFitIntoTheClusterVersion(t *testing.T) {
+	in := risk.Input{Now: tuesday, Current: "4.1.0"}
+	describe := func(r configv1.Release) configv1.Release {
+		r.URL = configv1.URL("https://example.com/" + strings.Repeat("a", 4000))
+		r.Channels = []string{strings.Repeat("c", 4000)}
+		return r
+	}
+	for i := range 400 {
+		in.Available = append(in.Available, describe(update(fmt.Sprintf("4.1.%d", i+1))))
+		c := conditional(fmt.Sprintf("4.2.%d", i), "R")
+		c.Release = describe(c.Release)
+		in.Conditional = append(in.Conditional, c)
+	}
+	out := risk.Judge(in)
+	text, err := json.Marshal(out.Judged)
+	require.NoError(t, err)
+	assert.Less(t, len(text), 5<<18)
+	assert.Len(t, out.Problems, 2)
+	assert.Greater(t, len(out.Conditional), 50)
+	require.Len(t, out.Available, 32)
+	assert.Equal(t, "4.1.400", out.Available[0].Version)
+	assert.Equal(t, "4.1.1", out.Available[31].Version)
+}
+
 // TestJudgeFitsIntoTheClusterVersion judges more updates than a ClusterVersion can contain.
 //
 //threat:risks-too-many
