@@ -42,7 +42,8 @@ type ControlPlane struct {
 	// Estimated is the estimated duration of the whole update; nil if there is no estimate.
 	Estimated *metav1.Duration `json:"estimated,omitempty"`
 	Operators Operators        `json:"operators"`
-	// Pending is what the ClusterVersion reports about the rest of the update, after all operators are updated; empty otherwise.
+	// Pending is what the ClusterVersion reports about the rest of the update, after all operators are updated or if there are none; empty
+	// otherwise.
 	Pending string `json:"pending,omitempty"`
 }
 
@@ -110,10 +111,7 @@ func assessControlPlane(in Input) (ControlPlane, []Insight) {
 	case finished && completed:
 		p.State, p.Completed = StateCompleted, &end
 	case finished: // manifests after the last ClusterOperator are pending
-		p.State = reportedState(cv)
-		if progressing := api.FindCondition(cv.Status.Conditions, configv1.OperatorProgressing); progressing != nil {
-			p.Pending = progressing.Message
-		}
+		p.State, p.Pending = reportedState(cv), reportedProgress(cv)
 	case operators.Total > 0:
 		if !progressed.After(p.Started) {
 			progressed = in.Now
@@ -126,6 +124,8 @@ func assessControlPlane(in Input) (ControlPlane, []Insight) {
 	case !in.AsOriginal && !slices.ContainsFunc(in.Missing, func(m Missing) bool { return m.Section == SectionOperators && !m.Absent }):
 		if p.State = reportedState(cv); p.State == StateCompleted {
 			p.Completed = &end
+		} else {
+			p.Pending = reportedProgress(cv)
 		}
 	}
 	return p, found
@@ -145,6 +145,15 @@ func reportedState(cv *configv1.ClusterVersion) State {
 		return StateSlow
 	}
 	return StateProgressing
+}
+
+// reportedProgress returns the message of condition Progressing.
+func reportedProgress(cv *configv1.ClusterVersion) string {
+	progressing := api.FindCondition(cv.Status.Conditions, configv1.OperatorProgressing)
+	if progressing == nil {
+		return ""
+	}
+	return progressing.Message
 }
 
 func target(cv *configv1.ClusterVersion) Target {

@@ -528,6 +528,21 @@ func TestReleaseWithoutManifestsIsAnInsight(t *testing.T) {
 	assert.Equal(t, "none of the 9 manifests is for this cluster", a.Insights[0].Description)
 }
 
+// TestProgressWithoutOperatorsIsThatOfTheClusterVersion assesses a platform without ClusterOperators.
+func TestProgressWithoutOperatorsIsThatOfTheClusterVersion(t *testing.T) {
+	const line = "Pending:         The ClusterVersion reports: Working towards 1.2.0: 32 of 37 done (86% complete), waiting on shop/web\n"
+	in := updating(past("1.2.0", "c", 20*time.Minute, 0), past("1.1.0", "b", 10*time.Hour, time.Hour))
+	in.ClusterVersion.Status.Desired.Image = "c"
+	in.ClusterVersion.Status.Conditions[1].Message = "Working towards 1.2.0: 32 of 37 done (86% complete), waiting on shop/web"
+	in.Operators = nil
+	assert.Contains(t, text(t, in, insight.Details{}), line)
+	asOriginal := in
+	asOriginal.AsOriginal = true
+	assert.NotContains(t, text(t, asOriginal, insight.Details{}), "Pending:")
+	in.ClusterVersion.Status.History[0].State = configv1.CompletedUpdate
+	assert.NotContains(t, text(t, in, insight.Details{}), "Pending:")
+}
+
 // TestStateWithoutOperatorsFollowsTheClusterVersion assesses a platform without ClusterOperators.
 func TestStateWithoutOperatorsFollowsTheClusterVersion(t *testing.T) {
 	for _, tt := range []struct {

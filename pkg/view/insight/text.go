@@ -128,6 +128,9 @@ func (a *Assessment) controlPlaneText(w io.Writer, details Details) {
 		return
 	}
 	if p.Operators.Total == 0 {
+		if p.Pending != "" {
+			fmt.Fprintln(w, "Pending:         The ClusterVersion reports:", firstLine(p.Pending))
+		}
 		fmt.Fprintf(w, "Duration:        %s%s\n", shortDuration(p.Duration.Duration), a.remainingText())
 		return
 	}
