@@ -12,8 +12,8 @@ MAKEFLAGS += --no-builtin-rules
 # what the user has set.
 export CGO_ENABLED := 0
 export GOFLAGS := $(strip $(shell go env GOFLAGS) -trimpath)
-# Flags that come with the environment must not select tests unnoticed.
-$(foreach flag,-run= -skip= -short .run= .skip= .short,$(if $(findstring $(flag),$(GOFLAGS)),$(error GOFLAGS=$(GOFLAGS) selects tests: use TESTFLAGS)))
+# Flags that come with the environment must not select tests unnoticed, nor replace their execution.
+$(foreach flag,-run= -skip= -short .run= .skip= .short -exec= -count= .count=,$(if $(findstring $(flag),$(GOFLAGS)),$(error GOFLAGS=$(GOFLAGS) selects tests: use TESTFLAGS)))
 # A workspace of the user would change the modules, and CDPATH the folder in which a script works.
 export GOWORK := off
 export CDPATH :=
@@ -43,9 +43,11 @@ endif
 export CVO_TESTDATA
 endif
 
-GOLANGCI_LINT := go tool -modfile=tools/go.mod golangci-lint
-GREMLINS := go tool -modfile=tools/go.mod gremlins
-GOTESTSUM := go tool -modfile=tools/go.mod gotestsum
+# Recipes call the built tools. `go tool` builds them, but exits with 0 if a signal kills them, for example if memory is short.
+tool = "$$(go tool -n -modfile=tools/go.mod $(1))"
+GOLANGCI_LINT := $(call tool,golangci-lint)
+GREMLINS := $(call tool,gremlins)
+GOTESTSUM := $(call tool,gotestsum)
 
 ##@ Try it
 
@@ -169,7 +171,7 @@ packages:
 check: FOLDERS = $(if $(PKG),$$(go list -f '{{.Dir}}' $(PKG)))
 check: packages commands crds verify-format ## Check the format, vet, and run the tests that need no control plane, for each edit (PKG=)
 	go vet $(or $(PKG),./...)
-	@packages="$(or $(PKG),$(PACKAGES))"; results=$$(mktemp -d); trap 'rm -rf "$$results"' EXIT; \
+	@packages="$(or $(PKG),$(PACKAGES))"; results=$$(mktemp -d); trap 'rm -rf "$$results"' EXIT; trap 'exit 130' INT; \
 	  $(GOTESTSUM) --format standard-quiet --hide-summary skipped --jsonfile "$$results/check.json" -- -short -vet=off $$packages $(TESTFLAGS) && \
 	  go run ./hack/results ran -skipped "$$results/check.json"
 

@@ -343,12 +343,30 @@ func TestMakeIgnoresWorkspacesAndOtherFolders(t *testing.T) {
 func TestMakeRefusesToSelectTestsUnnoticed(t *testing.T) {
 	for flags, refused := range map[string]bool{
 		"-buildvcs=false -tags=a": false, "-short": true, "--short=true": true, "-run=TestA": true, "-test.run=TestA": true, "'-skip=Test A'": true,
+		"-exec=true": true, "-count=0": true,
 	} {
 		run := runMake(t, t.TempDir(), "--dry-run", "test")
 		run.Env = append(run.Env, "GOFLAGS="+flags)
 		output, err := run.CombinedOutput()
 		assert.Equal(t, refused, err != nil, "%s: %s", flags, output)
 		assert.Equal(t, refused, strings.Contains(string(output), "selects tests: use TESTFLAGS"), "%s: %s", flags, output)
+	}
+}
+
+// TestKilledToolsFail has tools that a signal kills.
+func TestKilledToolsFail(t *testing.T) {
+	real, err := exec.LookPath("go")
+	require.NoError(t, err)
+	folder := t.TempDir()
+	tool, fake := filepath.Join(folder, "tool"), filepath.Join(folder, "go")
+	require.NoError(t, os.WriteFile(tool, []byte("#!/bin/sh\nkill -9 $$\n"), 0o755))
+	require.NoError(t, os.WriteFile(fake, []byte("#!/bin/sh\n[ \"$1 $2\" = 'tool -n' ] && echo "+tool+" && exit\nexec "+real+" \"$@\"\n"), 0o755))
+	for target, done := range map[string]string{"verify-format": "golangci-lint", "lint": "golangci-lint", "check": "verify-format"} {
+		run := runMake(t, t.TempDir(), "-o", done, "PKG=./internal/sorted", target)
+		run.Env = append(run.Env, "PATH="+folder+":"+os.Getenv("PATH"))
+		output, err := run.CombinedOutput()
+		require.Error(t, err, "%s: %s", target, output)
+		assert.Contains(t, string(output), "Killed", target)
 	}
 }
 

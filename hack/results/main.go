@@ -161,6 +161,9 @@ func (p *pack) failures() (names []string) {
 func ran(files []string, runs []run, skipped bool) error {
 	total := 0
 	for i, packages := range runs {
+		if len(packages) == 0 {
+			return fmt.Errorf("no test ran: %s is empty, perhaps because the runner was killed", files[i])
+		}
 		tests, skips := 0, 0
 		for _, name := range slices.Sorted(maps.Keys(packages)) {
 			p := packages[name]

@@ -108,7 +108,9 @@ func TestArgumentsSelectTheReport(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte(`{"Action":"skip","Package":"p","Test":"TestA"}`+"\n"+`{"Action":"pass","Package":"p"}`+"\n"+
 		`{"Action":"fail","Package":"q","Test":"TestB","Elapsed":9}`+"\n"+`{"Action":"fail","Package":"q","Elapsed":9}`), 0o644))
 	none, missing, passed := filepath.Join(t.TempDir(), "none"), filepath.Join(t.TempDir(), "missing"), filepath.Join(t.TempDir(), "passed")
-	require.NoError(t, os.WriteFile(none, nil, 0o644))
+	require.NoError(t, os.WriteFile(none, []byte(`{"Action":"output","Package":"r","Output":"ok r 1s [no tests to run]"}`+"\n"+`{"Action":"pass","Package":"r"}`), 0o644))
+	empty := filepath.Join(t.TempDir(), "empty")
+	require.NoError(t, os.WriteFile(empty, nil, 0o644))
 	require.NoError(t, os.WriteFile(passed, []byte(`{"Action":"pass","Package":"p","Test":"TestA"}`+"\n"+`{"Action":"pass","Package":"p"}`), 0o644))
 	onlySkipped := filepath.Join(t.TempDir(), "skipped")
 	require.NoError(t, os.WriteFile(onlySkipped, []byte(`{"Action":"skip","Package":"p","Test":"TestA"}`+"\n"+`{"Action":"pass","Package":"p"}`), 0o644))
@@ -122,6 +124,7 @@ func TestArgumentsSelectTheReport(t *testing.T) {
 		{"ran " + passed + " " + onlySkipped, "", "no test ran: all tests in " + onlySkipped + " were skipped"},
 		{"ran " + passed + " " + none, "", ""}, // -run may select no test of a part
 		{"ran " + none, "", "no test ran: PKG or TESTFLAGS selects none (PKG=./pkg/apply/... also selects the folders below)"},
+		{"ran " + passed + " " + empty, "", "no test ran: " + empty + " is empty, perhaps because the runner was killed"},
 		{"ran -skipped " + onlySkipped, "", ""},
 		{"ran -skiped " + file, "", usage},
 		{"failed " + onlySkipped + " " + file, "q TestB\n", ""},
