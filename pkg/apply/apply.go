@@ -130,8 +130,8 @@ type Options struct {
 	ReplicasOwned bool
 	// UID is the UID of the object in our last apply; empty if there was none.
 	UID types.UID
-	// Changed is true if there was such an apply, and it had other content. Then a failed Job runs again. A repair and the first apply of an
-	// object of another operator do not change its manifest.
+	// Changed is true if there was such an apply, and its content differs from the manifest's. Then a failed Job runs again. A repair and the
+	// first apply of an object of another operator do not change its manifest.
 	Changed bool
 	// Former reads the earlier manifests of an object whose ownership was discarded; nil if there is no earlier release.
 	Former Former

@@ -152,6 +152,9 @@ func (s *submission) ownFault(ctx context.Context, live *unstructured.Unstructur
 	case failure.Persists(refused, err):
 		return nil
 	case err == nil || apierrors.IsInvalid(err):
+		if _, err := s.without(ctx, live, nil); err == nil {
+			return refused // the server has changed its mind
+		}
 		return cmp.Or(failure.Contested(refused, failure.Others(refused, s.body, live)), refused)
 	}
 	return fmt.Errorf("checking whether it cannot be changed: %w", err)

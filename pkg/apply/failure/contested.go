@@ -28,33 +28,56 @@ func Contested(refused error, values []overlay.Value) error {
 	}
 }
 
-// Others returns the values outside metadata and status that other writers have set and the body lacks, including items of lists and sets. If
-// some are inside a rejected field, it returns only these.
+// Limits of Others: the values that it returns, and the paths that it examines for that.
+const (
+	maxOthers   = 16
+	maxExamined = 64
+)
+
+// Others returns the first values outside metadata and status that other writers have set and the body lacks, including items of lists and
+// sets. If some are inside a rejected field, it returns only these.
 func Others(refused error, body map[string]any, live *unstructured.Unstructured) []overlay.Value {
 	found := fieldpath.NewSet()
 	_, others := ownership.Split(live.GetManagedFields())
 	for path := range others.All() {
+		if name := path[0].FieldName; name == nil || *name == "metadata" || *name == "status" { // an entry of a client may begin with a key
+			continue
+		}
 		n := 1
 		for n < len(path) && overlay.Has(body, path[:n]) {
 			n++
 		}
-		if !overlay.Has(body, path[:n]) && !slices.Contains([]string{"metadata", "status"}, *path[0].FieldName) {
+		if !overlay.Has(body, path[:n]) {
 			found.Insert(slices.Clone(path[:n]))
 		}
 	}
-	var all, inside []overlay.Value
+	var inside, all []overlay.Value
+	rejected := Causes(refused)
 	for path := range found.All() {
-		v := overlay.Value{Path: slices.Clone(path), Owners: ownership.Holders(live.GetManagedFields(), path)}
-		if len(v.Owners) == 0 { // a former manager's
-			continue
-		}
+		v := overlay.Value{Path: slices.Clone(path)}
 		all = append(all, v)
-		if slices.ContainsFunc(Causes(refused), func(c Cause) bool { return c.Field != "" && strings.HasPrefix(v.Field(), c.Field) }) {
+		if slices.ContainsFunc(rejected, func(c Cause) bool { return isWithin(v.Field(), c.Field) }) {
 			inside = append(inside, v)
 		}
 	}
-	if inside != nil {
-		return inside
+	if found := owned(inside, live); found != nil {
+		return found
 	}
-	return all
+	return owned(all, live)
+}
+
+// isWithin reports whether a field is another field or a part of it.
+func isWithin(field, outer string) bool {
+	rest, ok := strings.CutPrefix(field, outer)
+	return ok && outer != "" && (rest == "" || rest[0] == '.' || rest[0] == '[')
+}
+
+// owned returns the first values that have owners, with their owners.
+func owned(values []overlay.Value, live *unstructured.Unstructured) (found []overlay.Value) {
+	for _, v := range values[:min(len(values), maxExamined)] {
+		if v.Owners = ownership.Holders(live.GetManagedFields(), v.Path); len(v.Owners) > 0 && len(found) < maxOthers { // not a former manager's
+			found = append(found, v)
+		}
+	}
+	return found
 }

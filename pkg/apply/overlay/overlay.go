@@ -65,7 +65,7 @@ func Lay(kind schema.GroupVersionKind, body map[string]any, live *unstructured.U
 					pattern += "." + *step.FieldName
 					continue
 				}
-				if _, known := o.keys[pattern]; !known {
+				if _, known := o.keys[pattern]; !known && step.Index == nil { // an index shows no keys
 					o.keys[pattern] = keysOf(step)
 				}
 				pattern += "[]"
