@@ -17,8 +17,10 @@ import (
 // and methods below create new values.
 type Applied struct {
 	// Stands is true if the last attempt has applied Content. The fields up to Dropped then come from the server's response.
-	Stands          bool
-	Content         inventory.Content
+	Stands  bool
+	Content inventory.Content
+	// AnsweredContent is the content of the last apply that succeeded; zero if it is unknown.
+	AnsweredContent inventory.Content
 	UID             types.UID
 	Generation      int64
 	ResourceVersion string
@@ -48,7 +50,7 @@ type Applied struct {
 // Recorded returns the state of an object from its inventory record.
 func Recorded(r inventory.Record) Applied {
 	return Applied{
-		Stands: true, Content: r.Content, Fields: r.Fields,
+		Stands: true, Content: r.Content, AnsweredContent: r.Content, Fields: r.Fields,
 		UID: r.UID, Time: r.Time, Generation: r.Generation, ResourceVersion: r.ResourceVersion,
 	}
 }
@@ -69,6 +71,11 @@ func (a Applied) Record() inventory.Record {
 // Has reports whether the given content was applied last.
 func (a Applied) Has(content inventory.Content) bool { return a.Stands && a.Content == content }
 
+// Differs reports whether the given content differs from that of the last apply that succeeded.
+func (a Applied) Differs(content inventory.Content) bool {
+	return a.AnsweredContent != inventory.Content{} && a.AnsweredContent != content
+}
+
 // Attempted returns the state before an attempt to apply the object. If the attempt fails, the next one repairs the same drift.
 func (a Applied) Attempted(need Need) Applied {
 	if need.Drift != "" {
@@ -80,7 +87,7 @@ func (a Applied) Attempted(need Need) Applied {
 // Answered returns the state after applying the object's content with the given change as the response. look and need triggered the apply.
 func (a Applied) Answered(o Object, change apply.Change, look observe.Look, need Need, now time.Time) Applied {
 	next := Applied{
-		Stands: true, Sent: true, Content: o.Content, UID: change.UID, Generation: change.Generation,
+		Stands: true, Sent: true, Content: o.Content, AnsweredContent: o.Content, UID: change.UID, Generation: change.Generation,
 		ResourceVersion: change.ResourceVersion, Fields: change.Fields, Time: change.Time, Dropped: change.Dropped,
 		ByName: change.Action == apply.Kept, WroteAt: now,
 		Result: a.resultOf(change, look, need), At: now, Message: change.Message,

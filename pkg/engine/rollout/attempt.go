@@ -50,7 +50,7 @@ func (p *pass) apply(
 		Strict:     !object.DefinedAt.IsZero() && len(object.Applied.Dropped) == 0 && s.entry.wait.retry.failures < schemaRetries,
 		Controller: s.entry.observed.Controller,
 		UID:        object.Applied.UID,
-		Changed:    object.Applied.UID != "" && need.Drift == "" && !object.Applied.Has(content),
+		Changed:    object.Applied.UID != "" && object.Applied.Differs(content),
 		Former:     p.Former,
 	}
 	options.ReplicasOwned = mayOwnReplicas(object.Applied, look)

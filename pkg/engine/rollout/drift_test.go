@@ -913,6 +913,15 @@ func TestRunPassesChangesToTheApplier(t *testing.T) {
 		_, settled = c.roll(t, plan, settled)
 		assert.Equal(t, []string{"apply a", "apply a"}, c.takeLog())
 		assert.False(t, c.options["a"].Changed, "a repair")
+		c.onApply = func(context.Context, string) error { return errors.New("the server is down") }
+		c.touch("a", func(s *observe.State) { s.Fields, s.Writer = ownership.Hash{2}, "kubectl" })
+		c.unsynced = true
+		for range 2 { // the second attempt follows a failed one
+			_, settled = c.roll(t, plan, settled)
+			assert.False(t, c.options["a"].Changed, "a repair that fails")
+			time.Sleep(time.Minute)
+		}
+		c.takeLog()
 
 		plan = newPlan(t, release.Updating, parse(t, "10_a_01", "{apiVersion: v1, kind: ConfigMap, metadata: {namespace: ns, name: a}, data: {k: v}}"))
 		c.onApply = func(context.Context, string) error { return errors.New("the server is down") }
