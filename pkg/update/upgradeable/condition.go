@@ -10,9 +10,6 @@ import (
 	"github.com/cluster-version/cvo/internal/printable"
 )
 
-// multipleReasons is the reason of a condition with several reasons.
-const multipleReasons = "MultipleReasons"
-
 // Condition returns condition Upgradeable for obstacles. The text matches OpenShift's operator up to 4.20, in which every reason is one
 // word. It returns false if there are no obstacles, because the condition is then absent.
 func Condition(obstacles []Obstacle) (configv1.ClusterOperatorStatusCondition, bool) {
@@ -33,7 +30,7 @@ func Condition(obstacles []Obstacle) (configv1.ClusterOperatorStatusCondition, b
 		for i, g := range groups {
 			reasons[i], messages[i] = g.reason, g.message
 		}
-		condition.Reason = multipleReasons
+		condition.Reason = "MultipleReasons"
 		condition.Message = list("Cluster should not be upgraded between minor versions for multiple reasons: "+
 			strings.Join(reasons, ","), messages, maxCondition)
 	}

@@ -2,6 +2,7 @@ package upgradeable
 
 import (
 	"slices"
+	"strings"
 
 	configv1 "github.com/openshift/api/config/v1"
 
@@ -34,22 +35,22 @@ func InputOf(cv *configv1.ClusterVersion, cluster Cluster, rollout Rollout) Inpu
 	if rollout.Version == "" { // the conditions also stay as they are
 		c := api.FindCondition(cv.Status.Conditions, configv1.OperatorProgressing)
 		in.Updating = c != nil && c.Status == configv1.ConditionTrue
-		in.DeletionsPending = mayNameDeletions(cv)
+		in.DeletionsPending = namesDeletions(cv)
 		return in
 	}
 	in.Current = rollout.Version
 	newest := len(history) > 0 && history[0].Image == rollout.Image
 	in.Updating = !newest || history[0].State != configv1.CompletedUpdate && !rollout.Complete
-	in.DeletionsPending = !in.Updating && rollout.DeletionsUnknown && mayNameDeletions(cv)
+	in.DeletionsPending = !in.Updating && rollout.DeletionsUnknown && namesDeletions(cv)
 	in.BringsGates = hasConfigMap(rollout.Manifests, api.ConfigManagedNamespace, api.AdminGatesConfigMap)
 	in.BringsAcks = hasConfigMap(rollout.Manifests, api.ConfigNamespace, api.AdminAcksConfigMap)
 	return in
 }
 
-// mayNameDeletions reports whether deletions are perhaps among the reasons of the last condition Upgradeable.
-func mayNameDeletions(cv *configv1.ClusterVersion) bool {
+// namesDeletions reports whether deletions are among the reasons of the last condition Upgradeable.
+func namesDeletions(cv *configv1.ClusterVersion) bool {
 	c := api.FindCondition(cv.Status.Conditions, configv1.OperatorUpgradeable)
-	return c != nil && (c.Reason == SourceDeletions || c.Reason == multipleReasons)
+	return c != nil && strings.Contains(c.Reason+c.Message, SourceDeletions) // with several reasons, the message lists them
 }
 
 // hasConfigMap reports whether a release has a manifest for a ConfigMap.

@@ -95,7 +95,7 @@ type Input struct {
 	Overrides []configv1.ComponentOverride
 	// Deletions contains the objects whose requested deletion is incomplete.
 	Deletions []string
-	// DeletionsPending is true if deletions were perhaps incomplete at the last status, and nothing has looked for the objects since.
+	// DeletionsPending is true if deletions were incomplete at the last status, and nothing has looked for the objects since.
 	DeletionsPending bool
 	// BringsGates and BringsAcks are true if the running release has a manifest for the ConfigMap.
 	BringsGates, BringsAcks bool
