@@ -98,7 +98,7 @@ func (e *Env) prepare(o Options) string {
 
 func (e *Env) etcdData() string { return filepath.Join(e.Dir, "etcd") }
 
-// silence prevents that controller-runtime prints a stack trace if a server starts slowly. Only one of several parallel servers may call SetLogger.
+// silence keeps controller-runtime from printing a stack trace if a server starts slowly. Only one of several parallel servers may call SetLogger.
 var silence = sync.OnceFunc(func() { ctrllog.SetLogger(logr.Discard()) })
 
 func (e *Env) start(o Options) error {

@@ -141,7 +141,7 @@ func (s *Search) Look(ctx context.Context, cv *configv1.ClusterVersion, withAler
 	}
 	key := fmt.Sprintf("%#v", query)
 	s.runner.Start(background.SlotUpdates, key, s.askService(log, query))
-	s.runner.Start(background.SlotRisks, key, s.evaluateRisks(log)) // the risks of an earlier query are evaluated no longer
+	s.runner.Start(background.SlotRisks, key, s.evaluateRisks(log)) // another query cancels the evaluation
 	return known
 }
 
@@ -278,6 +278,7 @@ func restoredUpdates(status configv1.ClusterVersionStatus) updategraph.Updates {
 
 // digestOf returns the digest of a query and of those parts of its answer that restoredUpdates restores unchanged. The digest is recorded in
 // another object than the updates. It has both so that no crash between the two writes assigns the updates to a query that they do not answer.
+// An answer of which the status holds only a part has another digest, so it is not restored.
 func digestOf(query updategraph.Query, u updategraph.Updates) string {
 	rules := map[string]map[string][]configv1.ClusterCondition{} // by image and risk
 	for _, r := range u.Available {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -19,7 +20,7 @@ import (
 // TestFailuresAreRetriedSoon checks that a controller retries soon, even after a long series of failures.
 func TestFailuresAreRetriedSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mgr, err := manager.New(&rest.Config{}, manager.Options{})
+		mgr, err := manager.New(&rest.Config{}, manager.Options{Controller: config.Controller{SkipNameValidation: new(true)}})
 		require.NoError(t, err)
 		var longest time.Duration
 		last := time.Now()

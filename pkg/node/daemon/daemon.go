@@ -307,7 +307,7 @@ func (d *Daemon) endPending(ctx context.Context, n *corev1.Node, desired string)
 	case errors.Is(err, host.ErrBusy), errors.Is(err, errUnreachable):
 		return state, false, nil, 0, err
 	case errors.Is(err, errOnTrial):
-		written, err := d.awaitGuard(ctx, n, state.Change.To.Name)
+		written, err := d.reportLateGuard(ctx, n, state.Change.To.Name)
 		return state, false, written, trialInterval, err
 	case err != nil:
 		if state.Change.To.Name == desired {
@@ -517,8 +517,8 @@ func (d *Daemon) apply(ctx context.Context, name string, content config.Content,
 const (
 	// trialInterval is the time between two looks at the trial of a change.
 	trialInterval = 5 * time.Second
-	// trialLimit is how long a change may be on trial until the Node shows that. A guard without failed checks needs a minute.
-	trialLimit = 5 * time.Minute
+	// trialLimit is how long a change may be on trial before the Node reports Degraded. By default, a guard decides within 30 minutes.
+	trialLimit = 35 * time.Minute
 )
 
 var (
@@ -556,8 +556,8 @@ func (d *Daemon) confirm(ctx context.Context, name string) error {
 	return nil
 }
 
-// awaitGuard reports that the guard has not judged a change on trial in time, for example because its service does not run.
-func (d *Daemon) awaitGuard(ctx context.Context, n *corev1.Node, name string) (written *corev1.Node, err error) {
+// reportLateGuard reports that the guard has not judged a change on trial in time, for example because its service does not run.
+func (d *Daemon) reportLateGuard(ctx context.Context, n *corev1.Node, name string) (written *corev1.Node, err error) {
 	now := d.clock.Now()
 	if d.trialSince.IsZero() {
 		d.trialSince = now

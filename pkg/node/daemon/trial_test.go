@@ -116,7 +116,7 @@ func TestGuardThatDoesNotJudgeAChangeIsReported(t *testing.T) {
 	clk.Step(time.Second)
 	assert.True(t, step())
 	assert.Equal(t, api.NodeDegraded, n.Annotations[api.NodeStateAnnotation])
-	assert.Equal(t, "cvo-node-guard.service has neither accepted nor undone MachineConfig "+name+" for 5m0s. Run 'systemctl status cvo-node-guard.service' "+
+	assert.Equal(t, "cvo-node-guard.service has neither accepted nor undone MachineConfig "+name+" for 35m0s. Run 'systemctl status cvo-node-guard.service' "+
 		"on node n, and start the service if it does not run", n.Annotations[api.NodeReasonAnnotation])
 	clk.Step(trialInterval)
 	assert.False(t, step())

@@ -109,14 +109,14 @@ type outage struct {
 // retryDelay is the delay before another attempt of a query.
 var retryDelay = backoff.Doubling{First: 10 * time.Second, Max: 10 * time.Minute}
 
-// errTooMany is the reason why an evaluation ends before all queries are answered.
-var errTooMany = fmt.Errorf("not all rules were evaluated within %s", evaluationTimeout)
+// errOutOfTime is the reason why an evaluation ends before all queries are answered.
+var errOutOfTime = fmt.Errorf("not all rules were evaluated within %s", evaluationTimeout)
 
 // Evaluate returns whether risks apply. It waits until the source has answered every stale or unknown expression, or until ctx ends, but for
 // two minutes at most. If the source does not respond at all, Evaluate takes only slightly longer than the timeout of one query. Expressions
 // without an answer are unknown, and the next call queries them first.
 func (e *Evaluator) Evaluate(ctx context.Context, risks []configv1.ConditionalUpdateRisk) Answers {
-	ctx, cancel := context.WithTimeoutCause(ctx, evaluationTimeout, errTooMany)
+	ctx, cancel := context.WithTimeoutCause(ctx, evaluationTimeout, errOutOfTime)
 	defer cancel()
 	asked := map[string]bool{}
 	for {
