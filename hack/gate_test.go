@@ -355,12 +355,12 @@ func TestMakeRefusesToSelectTestsUnnoticed(t *testing.T) {
 
 // TestKilledToolsFail has tools that a signal kills.
 func TestKilledToolsFail(t *testing.T) {
-	real, err := exec.LookPath("go")
+	installed, err := exec.LookPath("go")
 	require.NoError(t, err)
 	folder := t.TempDir()
 	tool, fake := filepath.Join(folder, "tool"), filepath.Join(folder, "go")
 	require.NoError(t, os.WriteFile(tool, []byte("#!/bin/sh\nkill -9 $$\n"), 0o755))
-	require.NoError(t, os.WriteFile(fake, []byte("#!/bin/sh\n[ \"$1 $2\" = 'tool -n' ] && echo "+tool+" && exit\nexec "+real+" \"$@\"\n"), 0o755))
+	require.NoError(t, os.WriteFile(fake, []byte("#!/bin/sh\n[ \"$1 $2\" = 'tool -n' ] && echo "+tool+" && exit\nexec "+installed+" \"$@\"\n"), 0o755))
 	for target, done := range map[string]string{"verify-format": "golangci-lint", "lint": "golangci-lint", "check": "verify-format"} {
 		run := runMake(t, t.TempDir(), "-o", done, "PKG=./internal/sorted", target)
 		run.Env = append(run.Env, "PATH="+folder+":"+os.Getenv("PATH"))

@@ -75,3 +75,18 @@ func TestReportedOnlyReads(t *testing.T) {
 	assert.Equal(t, before, co)
 	assert.Zero(t, upgradeable.Reported(&configv1.ClusterOperator{}))
 }
+
+func TestDeletionsStayPendingOnlyIfTheConditionNamesThem(t *testing.T) {
+	for _, tt := range []struct {
+		reason, message string
+		want            bool
+	}{
+		{"ResourceDeletionInProgress", "", true},
+		{"MultipleReasons", "Cluster should not be upgraded between minor versions for multiple reasons: ClusterVersionOverridesSet,ResourceDeletionInProgress", true},
+		{"MultipleReasons", "Cluster should not be upgraded between minor versions for multiple reasons: AdminAckRequired,ClusterVersionOverridesSet", false},
+	} {
+		cv := &configv1.ClusterVersion{}
+		cv.Status.Conditions = []configv1.ClusterOperatorStatusCondition{{Type: configv1.OperatorUpgradeable, Reason: tt.reason, Message: tt.message}}
+		assert.Equal(t, tt.want, upgradeable.InputOf(cv, upgradeable.Cluster{}, upgradeable.Rollout{}).DeletionsPending, tt.message)
+	}
+}
