@@ -474,8 +474,8 @@ func TestEachPackageIsTestedOnce(t *testing.T) {
 // TestTargetsRunTheirParts finds an edit of the Makefile that takes a part out of a target.
 func TestTargetsRunTheirParts(t *testing.T) {
 	for target, wants := range map[string][]string{
-		"verify":   {"hack/verify-generated.sh", "golangci-lint fmt --diff  ||", "golangci-lint run ./...", "go mod tidy -diff", "hack/verify-words.sh"},
-		"check":    {"golangci-lint fmt --diff", "go vet ./...", "-- -short -vet=off"},
+		"verify":   {"hack/verify-generated.sh", "golangci-lint)\" fmt --diff  ||", "golangci-lint)\" run ./...", "go mod tidy -diff", "hack/verify-words.sh"},
+		"check":    {"golangci-lint)\" fmt --diff", "go vet ./...", "-- -short -vet=off"},
 		"test":     {"results/packages.json", "results/uncached.json", "results/paths.json", "results slowest"},
 		"test-all": {"for ring in test race outer interop e2e macos;", "|| { result=failed failed=1; }", "the rings:"},
 		"race":     {" -race ", "./pkg/engine/rollout "},
@@ -497,5 +497,5 @@ func TestTargetsRunTheirParts(t *testing.T) {
 	assert.Contains(t, string(output), "-timeout 20m ./hack")
 	output, err = runMake(t, t.TempDir(), "PKG=./hack", "--dry-run", "check").CombinedOutput()
 	require.NoError(t, err, "%s", output)
-	assert.Contains(t, string(output), "golangci-lint fmt --diff $(go list -f '{{.Dir}}' ./hack) ")
+	assert.Contains(t, string(output), "golangci-lint)\" fmt --diff $(go list -f '{{.Dir}}' ./hack) ")
 }
