@@ -653,7 +653,31 @@ func objectRules() []rule {
 			},
 			want: []string{"warning operator-alone release-manifests/0000_50_alone_00.yaml:1"},
 		},
+		{
+			name: "it finds replicas of a workload that an autoscaler scales", says: "HorizontalPodAutoscaler.autoscaling web/x (" + web + ":18) also sets the number of replicas",
+			files: scaled("spec:\n  replicas: 2\n"+workload("app: web", digestA), "web", include),
+			want:  []string{"warning autoscaled-replicas " + web + ":9"},
+		},
+		{name: "it accepts an autoscaled workload without replicas", files: scaled("spec:\n"+workload("app: web", digestA), "web", include)},
+		{name: "it accepts replicas of another namespace's workload", files: scaled("spec:\n  replicas: 2\n"+workload("app: web", digestA), "operator", include)},
+		{
+			name:  "it accepts replicas where no cluster has the autoscaler",
+			files: scaled("spec:\n  replicas: 2\n"+workload("app: web", digestA), "web", `include.release.openshift.io/single-node-developer: "true"`),
+		},
+		{
+			name:  "it accepts replicas that are only set once",
+			files: scaled("spec:\n  replicas: 2\n"+workload("app: web", digestA), "web", include, `release.openshift.io/create-only: "true"`),
+		},
 	}
+}
+
+// scaled returns a Deployment with a spec and annotations, and its autoscaler with a namespace and an annotation.
+func scaled(spec, namespace, annotation string, annotations ...string) map[string]string {
+	return map[string]string{web: object("apps/v1", "Deployment", "x", "web", spec, append([]string{include}, annotations...)...) + "---\n" +
+		object("autoscaling/v2", "HorizontalPodAutoscaler", "x", namespace, `spec:
+  maxReplicas: 5
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: x}
+`, annotation)}
 }
 
 // sharedKeyPolicy returns a trust policy, as a YAML string, with the same key under two names.

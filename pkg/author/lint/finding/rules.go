@@ -324,6 +324,11 @@ func objectRules() []Rule {
 			Why: "If no operator reports the ClusterOperator's status, the rollout waits forever.", Remedy: "add the operator's Deployment to the same component, or make sure that another component reports the status",
 		},
 		{
+			ID: "autoscaled-replicas", Severity: Warning, Summary: "Workloads with a HorizontalPodAutoscaler do not set spec.replicas.",
+			Why:    "The operator restores the manifest's number after each change by the autoscaler, forever.",
+			Remedy: "omit replicas, so that the autoscaler decides",
+		},
+		{
 			ID: "machine-config-runlevel", Severity: Warning, Summary: "MachineConfigs are at runlevel 80 or later.",
 			Why:    "An update may drain and reboot each node twice: once for the MachineConfig, and once for the changes that the new node stage brings.",
 			Remedy: "rename the file to 0000_80_<component>_<rest>, or use a later runlevel",

@@ -1,5 +1,6 @@
 // Package relations contains the rules about several objects of a release: duplicates, deletions that delete other objects, namespaces,
-// order, Jobs, keys for the next release, and kinds of the release that clusters update from. It takes a release and adds findings to it.
+// autoscalers, order, Jobs, keys for the next release, and kinds of the release that clusters update from. It takes a release and adds
+// findings to it.
 package relations
 
 import (
@@ -35,6 +36,7 @@ func Check(r, from *source.Release) {
 	c.checkFrom()
 	c.checkNamespaces()
 	c.checkOperators()
+	c.checkAutoscalers()
 	c.checkOrder()
 	c.checkTrust()
 }
@@ -155,6 +157,33 @@ func (c check) checkOperators() {
 	for _, o := range c.Objects {
 		if o.Is("config.openshift.io", "ClusterOperator") && !o.Tombstone() && !running[o.Component] {
 			o.FindIn(&c.Found, "operator-alone", nil, "component %s has this ClusterOperator but no workload", o.Component)
+		}
+	}
+}
+
+// checkAutoscalers finds workloads with a number of replicas that an autoscaler of the release also sets.
+func (c check) checkAutoscalers() {
+	autoscalers := map[manifest.ID][]*source.Object{} // by target
+	for _, o := range c.Objects {
+		if !o.Is("autoscaling", "HorizontalPodAutoscaler") || o.Tombstone() {
+			continue
+		}
+		target, _ := source.Path{"spec", "scaleTargetRef"}.Value(o.Object.Object).(map[string]any)
+		apiVersion, _ := target["apiVersion"].(string)
+		kind, _ := target["kind"].(string)
+		name, _ := target["name"].(string)
+		id := manifest.ID{Group: schema.FromAPIVersionAndKind(apiVersion, kind).Group, Kind: kind, Namespace: o.Object.GetNamespace(), Name: name}
+		autoscalers[id] = append(autoscalers[id], o)
+	}
+	at := source.Path{"spec", "replicas"}
+	for _, o := range c.Objects {
+		if o.Tombstone() || o.CreateOnly() || at.Value(o.Object.Object) == nil {
+			continue
+		}
+		meets := func(autoscaler *source.Object) bool { return c.Meet(o, autoscaler) }
+		if i := slices.IndexFunc(autoscalers[o.ID()], meets); i >= 0 {
+			autoscaler := autoscalers[o.ID()][i]
+			o.FindIn(&c.Found, "autoscaled-replicas", at, "%s (%s) also sets the number of replicas", autoscaler.ID(), autoscaler.Place())
 		}
 	}
 }
