@@ -160,6 +160,7 @@ func tombstone(apiVersion, kind, name string) string {
 // fromRules returns mistakes relative to an earlier release that defines the kind Thing.
 func fromRules() []rule {
 	stored := strings.Replace(strings.Replace(crd("Thing"), "storage: true", "storage: false", 1), "served: false, storage: false", "served: true, storage: true", 1)
+	withoutBeta := strings.Replace(crd("Thing"), "  - {name: v1beta1, served: false, storage: false, schema: {openAPIV3Schema: {type: object}}}\n", "", 1)
 	crdTombstone := tombstone("apiextensions.k8s.io/v1", "CustomResourceDefinition", "things.example.com")
 	preview := crd("Thing", include, "release.openshift.io/feature-set: TechPreviewNoUpgrade")
 	return []rule{
@@ -193,6 +194,20 @@ func fromRules() []rule {
 			files: map[string]string{web: strings.ReplaceAll(crd("Thing"), "{name: v1,", "{name: v2,")},
 			want:  []string{"error storage-version-change " + web + ":11"},
 		},
+		{
+			name: "it finds a dropped version that clusters may store", says: "lacks v1beta1, which release 1.0.0 lists: the API server rejects the CRD where status.storedVersions still lists it",
+			files: map[string]string{web: withoutBeta},
+			want:  []string{"warning version-dropped " + web + ":11"},
+		},
+		{
+			name: "it reports a dropped storage version only once", says: "lacks v1, which release 1.0.0 stores",
+			files: map[string]string{web: strings.ReplaceAll(withoutBeta, "{name: v1,", "{name: v1beta1,")},
+			want:  []string{"error storage-version-change " + web + ":11"},
+		},
+		{name: "it accepts a dropped version for other clusters", files: map[string]string{
+			web:                                     strings.Replace(withoutBeta, include, include+"\n    release.openshift.io/feature-set: Default", 1),
+			"release-manifests/0000_50_web_20.yaml": preview,
+		}},
 		{name: "it accepts a changed storage version for other clusters", files: map[string]string{
 			web:                                     strings.Replace(stored, include, include+"\n    release.openshift.io/feature-set: Default", 1),
 			"release-manifests/0000_50_web_20.yaml": preview,

@@ -209,6 +209,12 @@ func kindRules() []Rule {
 				"add a version one release before it is stored",
 		},
 		{
+			ID: "version-dropped", Severity: Warning, Summary: "CRDs keep the versions of the previous release. Needs --from.",
+			Why: "A cluster that came through an earlier release may still list the version in status.storedVersions. Then the API server rejects the CRD, and the update fails.",
+			Remedy: "keep the version in spec.versions with served: false, until a component has rewritten all objects of the kind and removed the version from status.storedVersions in all clusters; " +
+				"skip this rule if no cluster has stored it",
+		},
+		{
 			ID: "unknown-kind", Severity: Error, Summary: "Every kind is served.",
 			Why: "The rollout waits until the kind is served.", Remedy: "correct apiVersion and kind, or add the CRD to the release",
 		},

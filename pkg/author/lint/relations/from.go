@@ -7,7 +7,9 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/author/lint/finding"
 	"github.com/cluster-version/cvo/pkg/author/lint/source"
 	"github.com/cluster-version/cvo/pkg/inclusion"
@@ -30,6 +32,7 @@ func (c check) checkFrom() {
 		before := c.from.CRDs[gk]
 		if after := c.CRDs[gk]; len(after) > 0 {
 			c.checkStorageVersion(before, after)
+			c.checkDroppedVersions(before, after)
 			continue
 		}
 		first := slices.MinFunc(before, func(a, b *source.Definition) int { return strings.Compare(a.CRD.File, b.CRD.File) })
@@ -48,7 +51,7 @@ func (c check) checkFrom() {
 func (c check) checkStorageVersion(before, after []*source.Definition) {
 	for _, d := range after {
 		for _, old := range before {
-			if old.Storage == "" || d.Storage == "" || old.Storage == d.Storage || len(inclusion.Gates{}.Clusters(old.CRD.Reach(), d.CRD.Reach())) == 0 {
+			if old.Storage == "" || d.Storage == "" || old.Storage == d.Storage || !meet(old, d) {
 				continue
 			}
 			at := source.Path{"spec", "versions"}
@@ -66,4 +69,27 @@ func (c check) checkStorageVersion(before, after []*source.Definition) {
 			break
 		}
 	}
+}
+
+// checkDroppedVersions finds CRDs without a version that the earlier release lists and some cluster may store. checkStorageVersion reports
+// the version that the earlier release stores.
+func (c check) checkDroppedVersions(before, after []*source.Definition) {
+	for _, d := range after {
+		listed, reported := sets.New[string](), sets.New[string]()
+		for _, old := range before {
+			if meet(old, d) {
+				listed.Insert(slices.Collect(maps.Keys(old.Versions))...)
+				reported.Insert(old.Storage)
+			}
+		}
+		if dropped := sets.List(listed.Difference(reported).Difference(sets.KeySet(d.Versions))); len(dropped) > 0 {
+			d.CRD.Find("version-dropped", source.Path{"spec", "versions"}, "lacks %s, which %s lists: the API server rejects the CRD where status.storedVersions still lists it",
+				printable.List(dropped, printable.Few), c.from.Name())
+		}
+	}
+}
+
+// meet reports whether some cluster gets a CRD of the earlier release and one of the later release.
+func meet(old, d *source.Definition) bool {
+	return len(inclusion.Gates{}.Clusters(old.CRD.Reach(), d.CRD.Reach())) > 0
 }
