@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -102,6 +103,48 @@ func (m *mirrorable) plain(text string) string {
 }
 
 func (m *mirrorable) to() string { return m.target.Host() + "/mirror/platform" }
+
+// usesImages is a file with images by digest and by tag: in containers, in the text of a ConfigMap for another profile, and in a Deployment
+// that no cluster gets.
+const usesImages = `apiVersion: apps/v1
+kind: Deployment
+metadata: {name: x, namespace: a, annotations: {include.release.openshift.io/self-managed-high-availability: "true"}}
+spec: {template: {spec: {containers: [{name: listed, image: LISTED}, {name: tagged, image: "registry.example/web:1"}]}}}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: x, namespace: a, annotations: {include.release.openshift.io/hypershift: "true"}}
+data: {command: "run --image=UNLISTED in {{.ReleaseImage}}"}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: never, namespace: a}
+spec: {template: {spec: {containers: [{name: web, image: "registry.example/never:1"}]}}}
+`
+
+func TestReleaseCommandsWarnOfImagesThatTheReleaseDoesNotList(t *testing.T) {
+	m := newMirrorable(t, false)
+	unlisted := "registry.example/other@sha256:" + strings.Repeat("a", 64)
+	m.tree["manifests/0000_00_b.yaml"] = &fstest.MapFile{Data: []byte(strings.NewReplacer("UNLISTED", unlisted, "LISTED", m.components[0].ByDigest()).Replace(usesImages))}
+	var err error
+	m.image, err = fixture.PushRelease(t.Context(), m.source, m.tree, "upstream/release:1.2.3-x86_64")
+	require.NoError(t, err)
+	m.sign()
+
+	require.NoError(t, m.run(m.image.Pullspec, "--to", m.to(), "--trust", m.trust))
+	assert.Equal(t, 1, strings.Count(m.stderrText, "warning: "), m.stderrText)
+	assert.Contains(t, m.stderrText,
+		"warning: manifests use 2 images that the release does not list, so they are not copied: "+unlisted+", registry.example/web:1\n")
+	_, stderr, err := runCvo(t, "release", "info", m.image.Pullspec, "--verify")
+	require.NoError(t, err)
+	assert.Contains(t, stderr,
+		"warning: manifests use 2 images that the release does not list, so they are not verified: "+unlisted+", registry.example/web:1\n")
+
+	m = newMirrorable(t, false)
+	m.sign()
+	require.NoError(t, m.run(m.image.Pullspec, "--to", m.to(), "--trust", m.trust))
+	assert.NotContains(t, m.stderrText, "warning")
+}
 
 func TestReleaseMirrorCopiesToARegistry(t *testing.T) {
 	m := newMirrorable(t, false)
@@ -340,6 +383,23 @@ func TestReleaseMirrorOmitsImagesOfAnEarlierRelease(t *testing.T) {
 	whole := blobsOf("--to-dir", filepath.Join(m.dir, "whole"))
 	assert.Equal(t, whole-2, blobsOf("--to-dir", filepath.Join(m.dir, "difference"), "--since", older.Pullspec),
 		"the layer and the configuration of the console are already at the target")
+}
+
+func TestReleaseMirrorCopiesAFolderWithoutTheLayersOfAnEarlierRelease(t *testing.T) {
+	m := newMirrorable(t, false)
+	m.sign()
+	tree := maps.Clone(m.tree)
+	for _, file := range []string{"release-metadata", "image-references"} {
+		name := "release-manifests/" + file
+		tree[name] = &fstest.MapFile{Data: bytes.ReplaceAll(m.tree[name].Data, []byte("1.2.3"), []byte("1.2.2"))}
+	}
+	older, err := fixture.PushRelease(t.Context(), m.source, tree, "upstream/release:1.2.2")
+	require.NoError(t, err)
+	require.NoError(t, m.run(older.Pullspec, "--to", m.to(), "--insecure-skip-verification"))
+
+	dir := filepath.Join(m.dir, "difference")
+	require.NoError(t, m.run(m.image.Pullspec, "--to-dir", dir, "--since", older.Pullspec, "--trust", m.trust))
+	require.NoError(t, m.run("--from-dir", dir, "--to", m.to(), "--trust", m.trust), "the layer with manifests/ is only at the target")
 }
 
 func TestReleaseMirrorPrintsImageContentSourcePoliciesOnRequest(t *testing.T) {

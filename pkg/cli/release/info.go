@@ -358,6 +358,13 @@ func (o *infoOptions) verifyOne(ctx context.Context, streams command.Streams, re
 	if len(info.Served) > 0 {
 		streams.Infof("Checked %s in %s", printable.Count(len(info.References.Spec.Tags), "image"), printable.List(info.Served, 10))
 	}
+	files, err := r.Files(ctx)
+	if err != nil {
+		return verifiedRelease{}, err
+	}
+	if err := reading.WarnOfUnlistedImages(streams, files, "verified"); err != nil {
+		return verifiedRelease{}, err
+	}
 	return verifiedRelease{
 		Image: r.Image.Pullspec, Digest: r.Image.Digest, Created: info.References.CreationTimestamp.Time,
 		Version: info.Metadata.Version, Images: len(info.References.Spec.Tags),

@@ -25,8 +25,8 @@ const lookupTime = time.Minute
 // Find looks up the images in manifests that the manifests of the running release do not contain. lookup returns one error for each image,
 // or an error if it cannot look up any; see image.Reader.Exist.
 func Find(ctx context.Context, manifests, running []*manifest.Manifest, lookup func(context.Context, []release.Image) ([]error, error)) Found {
-	components := usedImages(manifests)
-	for pullspec := range usedImages(running) {
+	components := Used(manifests)
+	for pullspec := range Used(running) {
 		delete(components, pullspec)
 	}
 	var out Found
@@ -63,9 +63,9 @@ func Find(ctx context.Context, manifests, running []*manifest.Manifest, lookup f
 	return out
 }
 
-// usedImages returns the pullspecs in manifests except tombstones, with the components that contain each, sorted: those by digest, and
+// Used returns the pullspecs in manifests except tombstones, with the components that contain each, sorted: those by digest, and
 // the images of containers.
-func usedImages(manifests []*manifest.Manifest) map[release.Pullspec][]string {
+func Used(manifests []*manifest.Manifest) map[release.Pullspec][]string {
 	images := map[release.Pullspec][]string{}
 	add := func(m *manifest.Manifest, pullspec release.Pullspec) {
 		if at, known := slices.BinarySearch(images[pullspec], m.Component); !known && pullspec != "" {

@@ -16,7 +16,9 @@ import (
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/cli/printing"
 	"github.com/cluster-version/cvo/pkg/cli/progress"
+	"github.com/cluster-version/cvo/pkg/cli/reading"
 	"github.com/cluster-version/cvo/pkg/cli/registries"
+	"github.com/cluster-version/cvo/pkg/oci/failure"
 	"github.com/cluster-version/cvo/pkg/oci/image"
 	"github.com/cluster-version/cvo/pkg/oci/layout"
 	"github.com/cluster-version/cvo/pkg/oci/mirror"
@@ -200,7 +202,7 @@ func (o *options) run(ctx context.Context, streams command.Streams) error {
 	}
 	m := &mirroring{options: o, streams: streams}
 	defer m.close()
-	for _, step := range []func(context.Context) error{m.open, m.verify, m.read, m.planDestinations, m.copy, m.writeSignatures} {
+	for _, step := range []func(context.Context) error{m.open, m.verify, m.read, m.warnOfUnlistedImages, m.planDestinations, m.copy, m.writeSignatures} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -305,6 +307,18 @@ func (m *mirroring) read(ctx context.Context) (err error) {
 	m.keepManifestList = true
 	m.release, err = mirror.Read(ctx, m.images, m.image, true)
 	return err
+}
+
+// warnOfUnlistedImages warns of images that the clusters need and the command does not copy.
+func (m *mirroring) warnOfUnlistedImages(ctx context.Context) error {
+	files, err := m.images.Manifests(ctx, m.image)
+	if m.sourceDir() != "" && errors.Is(err, failure.ErrNotFound) {
+		return nil // the copy into the folder omitted layers with --since, and has warned
+	}
+	if err != nil {
+		return err
+	}
+	return reading.WarnOfUnlistedImages(m.streams, files, "copied")
 }
 
 // planDestinations determines the destination of each image.
