@@ -322,6 +322,16 @@ func (c *Candidate) Resign(ctx context.Context) {
 	}
 }
 
+// NameHolder adds the process that has taken the Lease from this one to the error of a manager whose elector has ended. It returns any
+// other error, and nil, unchanged.
+func (c *Candidate) NameHolder(err error) error {
+	s := c.current()
+	if err == nil || s.phase != deposed && s.phase != leaving || s.holder == "" || s.holder == c.Identity() {
+		return err
+	}
+	return fmt.Errorf("%w: %w: %q", err, errHeld, s.holder)
+}
+
 // release gives up the Lease. No other process may lead while a write may still take effect. In that case this process keeps the Lease
 // until the deadline of that write.
 func (c *Candidate) release(

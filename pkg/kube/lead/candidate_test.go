@@ -327,6 +327,28 @@ func TestCandidateDoesNotReleaseAForeignLease(t *testing.T) {
 	}
 }
 
+// TestLossOfTheLeaseNamesItsHolder covers the error of an elector that has ended without the Lease.
+func TestLossOfTheLeaseNamesItsHolder(t *testing.T) {
+	t.Parallel()
+	lost := errors.New("leader election lost")
+	c := newTestCandidate(contend(), contend())
+	require.NoError(t, c.Update(t.Context(), recordOf("me")))
+	assert.Equal(t, lost, c.NameHolder(lost), "no other process is known, for example because the API server does not respond")
+	c.lock.set(recordOf("cvo-uninstall"))
+	_, _, err := c.Get(t.Context())
+	require.NoError(t, err)
+	err = c.NameHolder(lost)
+	require.ErrorIs(t, err, lost)
+	require.EqualError(t, err, `leader election lost: another process holds the Lease: "cvo-uninstall"`)
+	require.NoError(t, c.NameHolder(nil))
+
+	standby := newTestCandidate(contend(), contend())
+	standby.lock.set(recordOf("other"))
+	_, _, err = standby.Get(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, lost, standby.NameHolder(lost), "a standby that fails has not lost the Lease")
+}
+
 // TestCandidateKeepsTheLeaseAfterAnUncertainWrite ends a leader that may not know the outcome of a write. It keeps the Lease only while the
 // write may still take effect.
 func TestCandidateKeepsTheLeaseAfterAnUncertainWrite(t *testing.T) {

@@ -111,7 +111,7 @@ func New(ctx context.Context, cfg *rest.Config, o Options) (*Replica, error) {
 	if err := r.Manager.Add(process.EveryReplica(candidate.Follow)); err != nil {
 		return nil, fmt.Errorf("watching the Lease: %w", err)
 	}
-	r.process.Start, r.process.Candidate = func() error { return r.Manager.Start(managed) }, candidate
+	r.process.Start, r.process.Candidate = func() error { return candidate.NameHolder(r.Manager.Start(managed)) }, candidate
 	return r, nil
 }
 

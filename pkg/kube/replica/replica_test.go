@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/kube/guard"
 	"github.com/cluster-version/cvo/pkg/kube/leader"
 	"github.com/cluster-version/cvo/pkg/kube/replica"
@@ -107,6 +108,30 @@ func defaultTLS(*configv1.TLSSecurityProfile) (minVersion string, suites []strin
 func TestLeaseMustOutlastALostRenewal(t *testing.T) {
 	_, err := replica.New(t.Context(), &rest.Config{}, replica.Options{LeaseDuration: 4 * time.Second, RetryPeriod: 3 * time.Second})
 	require.ErrorContains(t, err, "a retry period of 3s is too long")
+}
+
+// TestReplicaNamesTheProcessThatTookItsLease takes the Lease from a replica, like an uninstall.
+func TestReplicaNamesTheProcessThatTookItsLease(t *testing.T) {
+	t.Parallel()
+	cfg := controlPlane.For(t).Config("loser")
+	identity, err := leader.NewIdentity("first", "")
+	require.NoError(t, err)
+	r, err := replica.New(t.Context(), cfg, replica.Options{
+		UserAgent: "loser", Metrics: "loser", Namespace: "default", Lease: "loser", Identity: identity,
+		LeaseDuration: time.Minute, RenewDeadline: 3 * time.Second, RetryPeriod: 500 * time.Millisecond,
+	})
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(t.Context(), nil, nil) }()
+	leases := kubernetes.NewForConfigOrDie(cfg).CoordinationV1().Leases("default")
+	require.EventuallyWithT(t, func(t *assert.CollectT) { // the replica may renew the Lease in between
+		lease, err := leases.Get(context.Background(), "loser", metav1.GetOptions{})
+		require.NoError(t, err)
+		lease.Spec.HolderIdentity = new(api.UninstallHolder)
+		_, err = leases.Update(context.Background(), lease, metav1.UpdateOptions{})
+		require.NoError(t, err)
+	}, time.Minute, 20*time.Millisecond)
+	require.ErrorContains(t, <-ended, `another process holds the Lease: "cvo-uninstall"`)
 }
 
 func TestReplicaLeadsServesAndEnds(t *testing.T) {
