@@ -136,7 +136,7 @@ func (c *requestCluster) preflightOverview(t *testing.T) {
 		"message": "2 objects would be created", "startedAt": "2026-01-02T10:00:00Z", "endedAt": "2026-01-02T10:01:00Z",
 	}, "status", "preflight"))
 	require.NoError(t, rollouts.Status().Update(t.Context(), object))
-	const result = "\nPreflight of 4.14.3: Passed\n\n  Step: DryRun\n  Message: 2 objects would be created\n"
+	const result = "\nPreflight of 4.14.3: Passed\n\n  Ended: 2026-01-02T10:01:00Z\n  Step: DryRun\n  Message: 2 objects would be created\n"
 	t.Run("the overview reports the preflight's result", func(t *testing.T) {
 		out, errs, _ := c.cvo(t)
 		assert.Contains(t, out, result)

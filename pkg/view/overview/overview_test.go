@@ -3,6 +3,7 @@ package overview
 import (
 	"bytes"
 	"testing"
+	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
@@ -120,6 +121,22 @@ func TestOverviewReportsTheState(t *testing.T) {
 			assert.Equal(t, test.want, New(cv).State)
 		})
 	}
+}
+
+// TestPreflightShowsItsEnd has a result that may be older than the release that the cluster runs, and a preflight that is running.
+func TestPreflightShowsItsEnd(t *testing.T) {
+	cv := clusterversions.Resting()
+	cv.Spec.DesiredUpdate = &configv1.Update{Version: "4.14.3", Mode: configv1.UpdateModePreflight}
+	v := New(cv)
+	printed := func() string {
+		var out, errs bytes.Buffer
+		require.NoError(t, v.Print(&out, &errs, false))
+		return out.String()
+	}
+	v.Preflight = &api.Preflight{Version: "4.14.3", State: api.PreflightRunning, Step: api.PreflightDryRun}
+	assert.Contains(t, printed(), "\nPreflight of 4.14.3: Running\n\n  Step: DryRun\n")
+	v.Preflight.State, v.Preflight.EndedAt = api.PreflightObjected, new(metav1.NewTime(time.Date(2026, 1, 2, 11, 1, 0, 0, time.FixedZone("", 3600))))
+	assert.Contains(t, printed(), "\nPreflight of 4.14.3: Objected\n\n  Ended: 2026-01-02T10:01:00Z\n  Step: DryRun\n")
 }
 
 func TestOverviewSortsVersions(t *testing.T) {

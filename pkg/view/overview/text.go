@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -152,7 +153,10 @@ func (v *Overview) preflightText(out io.Writer) {
 	case requested && !found:
 		fmt.Fprintf(out, "\nA preflight of %s is requested and has not started yet.\n", terminal.OneLine(reported.Name(asked.Version, asked.Image)))
 	case found && (requested || preflight.Image != v.Desired.Image && (preflight.Version == "" || preflight.Version != v.Desired.Version)):
-		fmt.Fprintf(out, "\nPreflight of %s: %s\n\n  Step: %s\n  Message: %s\n", terminal.OneLine(reported.Name(preflight.Version, preflight.Image)), preflight.State,
-			terminal.OneLine(preflight.Step), terminal.OneLine(cmp.Or(preflight.Message, "<no message>")))
+		fmt.Fprintf(out, "\nPreflight of %s: %s\n\n", terminal.OneLine(reported.Name(preflight.Version, preflight.Image)), preflight.State)
+		if ended := preflight.EndedAt; ended != nil { // the cluster may have changed since then
+			fmt.Fprintf(out, "  Ended: %s\n", ended.UTC().Format(time.RFC3339))
+		}
+		fmt.Fprintf(out, "  Step: %s\n  Message: %s\n", terminal.OneLine(preflight.Step), terminal.OneLine(cmp.Or(preflight.Message, "<no message>")))
 	}
 }
