@@ -13,6 +13,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/apply/request"
+	"github.com/cluster-version/cvo/pkg/apply/trial"
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
@@ -62,7 +63,7 @@ func (s *submission) rerun(ctx context.Context, change Change, got answer) (Chan
 	if failed := failedAt(&job); failed == nil || !changed.After(failed.Time) {
 		return change, got, nil
 	}
-	if judgment, err := s.creatable(ctx, live); err != nil || judgment != accepted {
+	if judgment, err := s.trial().NewObject(ctx, live); err != nil || judgment != trial.Accepted {
 		return change, got, err
 	}
 	return s.recreate(ctx, live, changedSince)
@@ -81,7 +82,7 @@ func (s *submission) predictRerun(ctx context.Context, f Prediction) (Prediction
 	if failed := failedAt(&job); failed == nil || !changed.After(failed.Time) {
 		return f, nil
 	}
-	if judgment, err := s.creatable(ctx, f.Object); err != nil || judgment != accepted {
+	if judgment, err := s.trial().NewObject(ctx, f.Object); err != nil || judgment != trial.Accepted {
 		return f, err
 	}
 	return Prediction{Action: Recreated, Dropped: s.dropped, Message: changedSince}, nil

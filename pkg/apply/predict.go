@@ -17,6 +17,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/apply/overlay"
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/apply/request"
+	"github.com/cluster-version/cvo/pkg/apply/trial"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
 )
@@ -157,13 +158,17 @@ func (s *submission) predictRefused(ctx context.Context, refused error) (Predict
 		}
 		refused = err
 	}
-	judgment, err := s.creatable(ctx, live)
-	if err != nil || judgment == rejected {
+	judgment, err := s.trial().NewObject(ctx, live)
+	if err != nil || judgment == trial.Rejected {
 		return Prediction{}, cmp.Or(err, refused)
 	}
-	found, object, err := s.findBlocking(ctx, live, refused)
+	entries, err := s.adoptable(ctx, live.GetManagedFields())
+	if err != nil {
+		return Prediction{}, err
+	}
+	found, object, err := s.trial().Blocking(ctx, live, entries, refused)
 	switch {
-	case errors.Is(err, errNothingBlocks):
+	case errors.Is(err, trial.ErrNothingBlocks):
 		why, err := s.immutable(ctx, live, refused, judgment)
 		if err != nil {
 			return Prediction{}, err
@@ -172,7 +177,7 @@ func (s *submission) predictRefused(ctx context.Context, refused error) (Predict
 	case err != nil:
 		return Prediction{}, err
 	}
-	if err := failure.Contested(refused, found); err != nil {
+	if err := trial.Contested(refused, found); err != nil {
 		return Prediction{}, err
 	}
 	f := Prediction{Action: Applied, Object: object, Dropped: s.dropped}

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/cluster-version/cvo/pkg/apply/request"
-	"github.com/cluster-version/cvo/pkg/apply/trial"
 )
 
 var crdKind = schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}
@@ -33,7 +32,7 @@ func propagation(gk schema.GroupKind) metav1.DeletionPropagation {
 
 // recreate deletes the live object and creates it again. If the deletion takes time, it reports Deleting. While the object exists, the
 // server rejects the apply of each later pass, which leads back here. Once the object is gone, the apply creates it. Callers must check
-// first that the server accepts a new object, see creatable.
+// first that the server accepts a new object, see trial.Trial.NewObject.
 func (s *submission) recreate(ctx context.Context, live *unstructured.Unstructured, why string) (Change, answer, error) {
 	meta := &metav1.PartialObjectMetadata{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(live.Object, meta); err != nil {
@@ -89,33 +88,4 @@ func (s *submission) recreateMissing(ctx context.Context, why string) (Change, a
 		change.Message = why
 	}
 	return change, got, nil
-}
-
-// asNewObject is the server's judgment of a manifest as a new object.
-type asNewObject string
-
-const (
-	accepted asNewObject = "Accepted"
-	rejected asNewObject = "Rejected"
-	// undetermined means that the operator may create the object only under its own name, by an apply. It may create objects under other
-	// names if the manifest allows recreating this one (package permission).
-	undetermined asNewObject = "Undetermined"
-)
-
-// creatable asks the server in a dry run with a generated name whether it would accept the manifest as a new object. If the server rejects
-// that as invalid, a dry run with the object's own name decides, because some kinds have fixed names, and the server validates a new object
-// before it notices that the object exists.
-func (s *submission) creatable(ctx context.Context, live *unstructured.Unstructured) (asNewObject, error) {
-	for _, object := range trial.Bodies(s.m.GVK().GroupKind(), s.body, live) {
-		err := s.applier.client.Check(ctx, s.target, object)
-		switch {
-		case err == nil, apierrors.IsAlreadyExists(err):
-			return accepted, nil
-		case apierrors.IsForbidden(err):
-			return undetermined, nil
-		case !apierrors.IsInvalid(err):
-			return "", fmt.Errorf("checking whether it can be recreated: %w", err)
-		}
-	}
-	return rejected, nil
 }

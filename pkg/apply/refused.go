@@ -15,6 +15,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
+	"github.com/cluster-version/cvo/pkg/apply/trial"
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
@@ -38,7 +39,7 @@ func (s *submission) refused(ctx context.Context, refused error) (Change, answer
 	case err != nil:
 		return Change{}, answer{}, err
 	case live.GetDeletionTimestamp() != nil:
-		return s.unchangeable(ctx, live, refused, accepted)
+		return s.unchangeable(ctx, live, refused, trial.Accepted)
 	}
 	if s.yieldToLive(live) {
 		got, err := s.send(ctx)
@@ -50,8 +51,8 @@ func (s *submission) refused(ctx context.Context, refused error) (Change, answer
 		}
 		refused = err
 	}
-	judgment, err := s.creatable(ctx, live)
-	if err != nil || judgment == rejected {
+	judgment, err := s.trial().NewObject(ctx, live)
+	if err != nil || judgment == trial.Rejected {
 		return Change{}, answer{}, cmp.Or(err, refused)
 	}
 	got, done, err := s.absorb(ctx, live)
@@ -65,7 +66,7 @@ func (s *submission) refused(ctx context.Context, refused error) (Change, answer
 	switch {
 	case err == nil:
 		return s.takeBack(ctx, s.receipt(got), got)
-	case errors.Is(err, errNothingBlocks):
+	case errors.Is(err, trial.ErrNothingBlocks):
 		return s.unchangeable(ctx, live, refused, judgment)
 	}
 	return Change{}, answer{}, err
@@ -115,7 +116,7 @@ func (s *submission) hasOtherOwner(live *unstructured.Unstructured) bool {
 }
 
 // unchangeable recreates an object if its manifest allows that. Otherwise, the error contains the remedy.
-func (s *submission) unchangeable(ctx context.Context, live *unstructured.Unstructured, refused error, judgment asNewObject) (Change, answer, error) {
+func (s *submission) unchangeable(ctx context.Context, live *unstructured.Unstructured, refused error, judgment trial.Judgment) (Change, answer, error) {
 	why, err := s.immutable(ctx, live, refused, judgment)
 	if err != nil {
 		return Change{}, answer{}, err
@@ -125,19 +126,14 @@ func (s *submission) unchangeable(ctx context.Context, live *unstructured.Unstru
 
 // immutable returns the reason why an object must be recreated. If its manifest does not allow that, or if it could not be determined
 // whether the server accepts a new object, the error says what to do.
-func (s *submission) immutable(ctx context.Context, live *unstructured.Unstructured, refused error, judgment asNewObject) (why string, err error) {
-	fields, detail := failure.Immutable(refused, s.m.GVK().GroupKind(), s.body, live)
-	if fields == nil {
-		return "", refused
-	}
-	if live.GetDeletionTimestamp() == nil {
-		if err := s.ownFault(ctx, live, refused); err != nil {
-			return "", err
-		}
+func (s *submission) immutable(ctx context.Context, live *unstructured.Unstructured, refused error, judgment trial.Judgment) (why string, err error) {
+	fields, detail, err := s.trial().Immutable(ctx, live, refused)
+	if err != nil {
+		return "", err
 	}
 	why = fmt.Sprintf("%s cannot be changed: %s", strings.Join(fields, ", "), detail)
 	r := &failure.Diagnosis{Cause: "the existing object cannot be changed to this one", Fields: fields, Text: why, Err: refused}
-	if judgment == undetermined {
+	if judgment == trial.Undetermined {
 		r.Cause = "the existing object cannot be changed to this one, unless the manifest is invalid"
 	}
 	switch {
@@ -147,7 +143,7 @@ func (s *submission) immutable(ctx context.Context, live *unstructured.Unstructu
 	case s.m.NeverRecreated():
 		r.Remedy = fmt.Sprintf("the operator never deletes objects of kind %s to change a field: revert the change, or give the object a new name", s.m.GVK().Kind)
 		return "", r
-	case judgment == undetermined && (s.m.Recreated() || isJob(s.m)):
+	case judgment == trial.Undetermined && (s.m.Recreated() || isJob(s.m)):
 		return "", refused // the deleted object might be lost
 	case s.m.Recreated():
 		return why, nil

@@ -1,7 +1,6 @@
 package failure
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -9,8 +8,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/cluster-version/cvo/pkg/apply/overlay"
 )
 
 // Diagnosis explains an apply that failed because of the existing object, an admission policy for it or an earlier release.
@@ -80,23 +77,6 @@ func detail(message string) string {
 func firstLine(text string) string {
 	line, _, _ := strings.Cut(text, "\n")
 	return strings.TrimRight(line, " .")
-}
-
-// Rejections returns the rejected fields with the classes of their errors.
-func Rejections(err error) []overlay.Rejection {
-	var list []overlay.Rejection
-	for _, c := range Causes(err) {
-		list = append(list, overlay.Rejection{Field: c.Field, Type: c.Kind})
-	}
-	return list
-}
-
-// IsSameRefusal reports whether two rejections concern the same fields for the same reasons.
-func IsSameRefusal(a, b error) bool {
-	order := func(a, b overlay.Rejection) int {
-		return cmp.Or(strings.Compare(a.Field, b.Field), strings.Compare(string(a.Type), string(b.Type)))
-	}
-	return slices.Equal(slices.SortedFunc(slices.Values(Rejections(a)), order), slices.SortedFunc(slices.Values(Rejections(b)), order))
 }
 
 // Summary describes why an object is invalid, without the values that the server repeats.

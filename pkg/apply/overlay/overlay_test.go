@@ -86,6 +86,13 @@ func TestItemsAreOrderedAsInTheServer(t *testing.T) {
 	}
 }
 
+// TestIndexesShowNoKeys has an entry of a client that names an item by its index before another entry shows the key.
+func TestIndexesShowNoKeys(t *testing.T) {
+	o := overlaid(t, "{}", "{}", `{"f:spec":{"f:l":{"i:0":{}}}}`)
+	o.live, o.body = specOf(items("ab")), specOf(items("b"))
+	assert.Equal(t, "ab", order(o))
+}
+
 func TestOurDroppedItemsAreRemoved(t *testing.T) {
 	o := overlaid(t, "{}", "{}", `{"f:spec":{"f:l":{"k:{\"name\":\"a\"}":{".":{}},"k:{\"name\":\"theirs\"}":{".":{}}}}}`)
 	o.live = specOf(append(items("axb"), map[string]any{"name": "theirs"}))

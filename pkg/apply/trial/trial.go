@@ -1,85 +1,69 @@
-// Package trial makes the bodies with which a dry run finds out whether the API server would accept a manifest as a new object, although the
-// object still exists, or without the values of other writers. It takes the body of the manifest and the live object, and sends nothing.
+// Package trial finds out by dry runs, which store nothing, why the API server rejects a manifest: as a new object, because of values of other
+// writers, or because it would change an immutable field. It takes the body of the manifest, the live object and the rejection, and returns
+// the values that contradict the manifest or an error for the administrator.
 package trial
 
 import (
+	"context"
 	"fmt"
-	"maps"
-	"reflect"
-	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/cluster-version/cvo/pkg/apply/overlay"
+	"github.com/cluster-version/cvo/pkg/apply/request"
 )
 
-// Bodies returns the body of a new object under a generated name, unless the names of its kind depend on the content, and under its own name.
-// They omit addresses and ports that the live Service holds, because the new one gets them only after the old one is deleted.
-func Bodies(gk schema.GroupKind, body map[string]any, live *unstructured.Unstructured) []map[string]any {
-	own := maps.Clone(body)
-	if gk == (schema.GroupKind{Kind: "Service"}) {
-		releaseHeld(own, live)
-	}
-	if hasFixedName(gk) {
-		return []map[string]any{own}
-	}
-	metadata, _ := body["metadata"].(map[string]any)
-	metadata = maps.Clone(metadata)
-	metadata["generateName"] = live.GetName() + "-"
-	delete(metadata, "name")
-	generated := maps.Clone(own)
-	generated["metadata"] = metadata
-	return []map[string]any{generated, own}
+// Trial examines one body.
+type Trial struct {
+	Client *request.Client
+	// Target is the address of the object, and GVK its kind in the API version of the body.
+	Target request.Target
+	GVK    schema.GroupVersionKind
+	// Body is the object that the operator applies.
+	Body map[string]any
 }
 
-// Alone returns the body of an update that removes the values of other writers. It keeps metadata and status of the object that the apply
-// would store.
-func Alone(body, merged map[string]any) map[string]any {
-	alone := maps.Clone(body)
-	for _, kept := range []string{"metadata", "status"} {
-		if value, ok := merged[kept]; ok {
-			alone[kept] = value
+// Judgment is the server's judgment of a body as a new object.
+type Judgment string
+
+const (
+	Accepted Judgment = "Accepted"
+	Rejected Judgment = "Rejected"
+	// Undetermined means that the operator may create the object only under its own name, by an apply. It may create objects under other
+	// names if the manifest allows recreating this one (package permission).
+	Undetermined Judgment = "Undetermined"
+)
+
+// NewObject asks the server in a dry run with a generated name whether it would accept the body as a new object. If the server rejects
+// that as invalid, a dry run with the object's own name decides, because some kinds have fixed names, and the server validates a new object
+// before it notices that the object exists.
+func (t Trial) NewObject(ctx context.Context, live *unstructured.Unstructured) (Judgment, error) {
+	for _, object := range bodies(t.GVK.GroupKind(), t.Body, live) {
+		err := t.Client.Check(ctx, t.Target, object)
+		switch {
+		case err == nil, apierrors.IsAlreadyExists(err):
+			return Accepted, nil
+		case apierrors.IsForbidden(err):
+			return Undetermined, nil
+		case !apierrors.IsInvalid(err):
+			return "", fmt.Errorf("checking whether it can be recreated: %w", err)
 		}
 	}
-	return alone
+	return Rejected, nil
 }
 
-// hasFixedName reports whether the names of a kind depend on its content.
-func hasFixedName(gk schema.GroupKind) bool {
-	return gk == schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"} ||
-		gk == schema.GroupKind{Group: "apiregistration.k8s.io", Kind: "APIService"}
+// overlaid returns the overlay of the body on the live object without some of the object's values.
+func (t Trial) overlaid(live *unstructured.Unstructured, values []overlay.Value) *overlay.Overlay {
+	rest := &unstructured.Unstructured{Object: live.Object}
+	for _, v := range values {
+		rest.Object, _ = overlay.Without(rest.Object, v.Path).(map[string]any)
+	}
+	return overlay.Lay(t.GVK, t.Body, rest)
 }
 
-// releaseHeld replaces the spec of a Service with a copy without the addresses and ports of the live one.
-func releaseHeld(service map[string]any, live *unstructured.Unstructured) {
-	spec, ok := service["spec"].(map[string]any)
-	held, _ := live.Object["spec"].(map[string]any)
-	if !ok || held == nil {
-		return
-	}
-	spec = maps.Clone(spec)
-	service["spec"] = spec
-	if spec["clusterIP"] != "None" && reflect.DeepEqual(spec["clusterIP"], held["clusterIP"]) {
-		delete(spec, "clusterIP")
-		delete(spec, "clusterIPs")
-	}
-	if fmt.Sprint(spec["healthCheckNodePort"]) == fmt.Sprint(held["healthCheckNodePort"]) {
-		delete(spec, "healthCheckNodePort")
-	}
-	ports, _ := spec["ports"].([]any)
-	heldPorts, _ := held["ports"].([]any)
-	ports = slices.Clone(ports)
-	for i, item := range ports {
-		port, _ := item.(map[string]any)
-		if port["nodePort"] != nil && slices.ContainsFunc(heldPorts, func(other any) bool {
-			old, _ := other.(map[string]any)
-			return fmt.Sprint(old["nodePort"]) == fmt.Sprint(port["nodePort"])
-		}) {
-			port = maps.Clone(port)
-			delete(port, "nodePort")
-			ports[i] = port
-		}
-	}
-	if len(ports) > 0 {
-		spec["ports"] = ports
-	}
+// without checks whether the server accepts the object without some of the live object's values.
+func (t Trial) without(ctx context.Context, live *unstructured.Unstructured, values []overlay.Value) (*unstructured.Unstructured, error) {
+	return t.Client.DryUpdate(ctx, t.Target, t.overlaid(live, values).Object())
 }

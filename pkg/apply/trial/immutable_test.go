@@ -1,4 +1,4 @@
-package failure
+package trial
 
 import (
 	"encoding/json"
@@ -64,7 +64,7 @@ func TestImmutableNamesTheChangedFieldsOfASpec(t *testing.T) {
 		{"lists nothing for other errors", errors.New("timeout"), nil},
 	} {
 		t.Run("it "+tt.name, func(t *testing.T) {
-			fields, detail := Immutable(tt.err, sets, body, live)
+			fields, detail := immutable(tt.err, sets, body, live)
 			assert.Equal(t, tt.want, fields)
 			assert.Equal(t, tt.want != nil, detail == "it is immutable")
 		})
@@ -93,6 +93,6 @@ func TestPersistingReasonsAreRecognized(t *testing.T) {
 		{"notices an accepted update", nil, false},
 		{"notices another error", errors.New("timeout"), false},
 	} {
-		t.Run("it "+tt.name, func(t *testing.T) { assert.Equal(t, tt.want, Persists(refused, tt.err)) })
+		t.Run("it "+tt.name, func(t *testing.T) { assert.Equal(t, tt.want, persists(refused, tt.err)) })
 	}
 }

@@ -1,4 +1,4 @@
-package failure
+package trial
 
 import (
 	"slices"
@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
+	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/overlay"
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
 )
@@ -22,24 +23,24 @@ func Contested(refused error, values []overlay.Value) error {
 	if names == nil {
 		return nil
 	}
-	return &Diagnosis{
-		Cause: "the existing object cannot be changed to this one", Fields: fields, Text: Summary(refused), Err: refused,
+	return &failure.Diagnosis{
+		Cause: "the existing object cannot be changed to this one", Fields: fields, Text: failure.Summary(refused), Err: refused,
 		Remedy: "remove " + strings.Join(names, "; ") + " from the object, because it contradicts the manifest, or add it to the manifest",
 	}
 }
 
-// Limits of Others: the values that it returns, and the paths that it examines for that.
+// Limits of others: the values that it returns, and the paths that it examines for that.
 const (
 	maxOthers   = 16
 	maxExamined = 64
 )
 
-// Others returns the first values outside metadata and status that other writers have set and the body lacks, including items of lists and
+// others returns the first values outside metadata and status that other writers have set and the body lacks, including items of lists and
 // sets. If some are inside a rejected field, it returns only these.
-func Others(refused error, body map[string]any, live *unstructured.Unstructured) []overlay.Value {
+func others(refused error, body map[string]any, live *unstructured.Unstructured) []overlay.Value {
 	found := fieldpath.NewSet()
-	_, others := ownership.Split(live.GetManagedFields())
-	for path := range others.All() {
+	_, fields := ownership.Split(live.GetManagedFields())
+	for path := range fields.All() {
 		if name := path[0].FieldName; name == nil || *name == "metadata" || *name == "status" { // an entry of a client may begin with a key
 			continue
 		}
@@ -52,11 +53,11 @@ func Others(refused error, body map[string]any, live *unstructured.Unstructured)
 		}
 	}
 	var inside, all []overlay.Value
-	rejected := Causes(refused)
+	rejected := failure.Causes(refused)
 	for path := range found.All() {
 		v := overlay.Value{Path: slices.Clone(path)}
 		all = append(all, v)
-		if slices.ContainsFunc(rejected, func(c Cause) bool { return isWithin(v.Field(), c.Field) }) {
+		if slices.ContainsFunc(rejected, func(c failure.Cause) bool { return isWithin(v.Field(), c.Field) }) {
 			inside = append(inside, v)
 		}
 	}
@@ -75,8 +76,10 @@ func isWithin(field, outer string) bool {
 // owned returns the first values that have owners, with their owners.
 func owned(values []overlay.Value, live *unstructured.Unstructured) (found []overlay.Value) {
 	for _, v := range values[:min(len(values), maxExamined)] {
-		if v.Owners = ownership.Holders(live.GetManagedFields(), v.Path); len(v.Owners) > 0 && len(found) < maxOthers { // not a former manager's
-			found = append(found, v)
+		if v.Owners = ownership.Holders(live.GetManagedFields(), v.Path); len(v.Owners) > 0 { // not a former manager's
+			if found = append(found, v); len(found) == maxOthers {
+				break
+			}
 		}
 	}
 	return found

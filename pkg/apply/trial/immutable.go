@@ -1,6 +1,8 @@
-package failure
+package trial
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,12 +11,41 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/cluster-version/cvo/pkg/apply/failure"
 )
 
-// Immutable returns the fields, sorted, that a rejected apply of a body would change although they are immutable, and the server's first
+// Immutable returns the fields, sorted, that the body would change although they are immutable, and the server's first reason. Otherwise it
+// returns an error: the rejection, or the values of other writers that contradict the body.
+//
+// The server must reject the object for the same reason also without the values of other writers, unless it is being deleted. Otherwise such
+// a value is the reason, or the server has changed its mind: it serves a changed definition a moment late.
+func (t Trial) Immutable(ctx context.Context, live *unstructured.Unstructured, refused error) (fields []string, detail string, err error) {
+	fields, detail = immutable(refused, t.GVK.GroupKind(), t.Body, live)
+	if fields == nil {
+		return nil, "", refused
+	}
+	if live.GetDeletionTimestamp() != nil {
+		return fields, detail, nil
+	}
+	object, _ := t.overlaid(live, nil).Object().(map[string]any)
+	_, err = t.Client.DryUpdate(ctx, t.Target, alone(t.Body, object))
+	switch {
+	case persists(refused, err):
+		return fields, detail, nil
+	case err == nil || apierrors.IsInvalid(err):
+		if _, err := t.without(ctx, live, nil); err == nil {
+			return nil, "", refused // the server has changed its mind
+		}
+		return nil, "", cmp.Or(Contested(refused, others(refused, t.Body, live)), refused)
+	}
+	return nil, "", fmt.Errorf("checking whether it cannot be changed: %w", err)
+}
+
+// immutable returns the fields, sorted, that a rejected apply of a body would change although they are immutable, and the server's first
 // reason. It returns no fields if the server names none, or if an admission webhook or policy denied the apply.
-func Immutable(refused error, gk schema.GroupKind, body map[string]any, live *unstructured.Unstructured) (fields []string, detail string) {
-	list := Causes(refused)
+func immutable(refused error, gk schema.GroupKind, body map[string]any, live *unstructured.Unstructured) (fields []string, detail string) {
+	list := failure.Causes(refused)
 	if len(list) == 0 || isDenial(refused) {
 		return nil, ""
 	}
@@ -34,15 +65,15 @@ func Immutable(refused error, gk schema.GroupKind, body map[string]any, live *un
 // only "<nil>" for the whole object.
 func isDenial(refused error) bool {
 	var status apierrors.APIStatus
-	return DeniedBy(refused) != "" || errors.As(refused, &status) &&
+	return failure.DeniedBy(refused) != "" || errors.As(refused, &status) &&
 		!slices.ContainsFunc(status.Status().Details.Causes, func(c metav1.StatusCause) bool { return c.Field != "" })
 }
 
-// Persists reports whether an update was rejected for one of the reasons of an earlier rejection. It ignores fields, because the position of
+// persists reports whether an update was rejected for one of the reasons of an earlier rejection. It ignores fields, because the position of
 // a list item may differ.
-func Persists(refused, update error) bool {
-	return slices.ContainsFunc(Causes(update), func(c Cause) bool {
-		return slices.ContainsFunc(Causes(refused), func(r Cause) bool { return r.Kind == c.Kind && r.Detail == c.Detail })
+func persists(refused, update error) bool {
+	return slices.ContainsFunc(failure.Causes(update), func(c failure.Cause) bool {
+		return slices.ContainsFunc(failure.Causes(refused), func(r failure.Cause) bool { return r.Kind == c.Kind && r.Detail == c.Detail })
 	})
 }
 

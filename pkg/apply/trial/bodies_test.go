@@ -1,4 +1,4 @@
-package trial_test
+package trial
 
 import (
 	"testing"
@@ -8,8 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
-
-	"github.com/cluster-version/cvo/pkg/apply/trial"
 )
 
 func object(t *testing.T, text string) (content map[string]any) {
@@ -51,7 +49,7 @@ func TestBodiesOfNewObjects(t *testing.T) {
 			for _, text := range tt.want {
 				want = append(want, object(t, text))
 			}
-			got := trial.Bodies(schema.GroupKind{Group: tt.group, Kind: tt.kind}, body, &unstructured.Unstructured{Object: object(t, tt.live)})
+			got := bodies(schema.GroupKind{Group: tt.group, Kind: tt.kind}, body, &unstructured.Unstructured{Object: object(t, tt.live)})
 			assert.Equal(t, want, got)
 			assert.Equal(t, object(t, tt.body), body, "the body of the manifest stays")
 		})

@@ -1,4 +1,4 @@
-package failure
+package trial
 
 import (
 	"fmt"
@@ -21,17 +21,17 @@ func ownedBy(manager, fields string) *unstructured.Unstructured {
 
 // TestOthersIgnoresPathsWithoutAField has paths of another client, which the server stores unchanged.
 func TestOthersIgnoresPathsWithoutAField(t *testing.T) {
-	found := Others(rejectedAs("a", "spec"), map[string]any{}, ownedBy("other", `{"k:{\"a\":\"b\"}":{},"v:1":{},"i:0":{},"f:spec":{"f:x":{}}}`))
+	found := others(rejectedAs("a", "spec"), map[string]any{}, ownedBy("other", `{"k:{\"a\":\"b\"}":{},"v:1":{},"i:0":{},"f:spec":{"f:x":{}}}`))
 	assert.Len(t, found, 1)
 	assert.Equal(t, "spec of other", found[0].String())
 }
 
 func TestOthersPrefersTheRejectedField(t *testing.T) {
 	body := map[string]any{"spec": map[string]any{"a": int64(1)}}
-	found := Others(rejectedAs("a", "spec.max"), body, ownedBy("other", `{"f:spec":{"f:max":{"f:x":{}},"f:maxSurge":{},"f:y":{}}}`))
+	found := others(rejectedAs("a", "spec.max"), body, ownedBy("other", `{"f:spec":{"f:max":{"f:x":{}},"f:maxSurge":{},"f:y":{}}}`))
 	assert.Len(t, found, 1)
 	assert.Equal(t, "spec.max of other", found[0].String())
-	assert.Len(t, Others(rejectedAs("a", "spec.z"), body, ownedBy("other", `{"f:spec":{"f:maxSurge":{},"f:y":{}}}`)), 2)
+	assert.Len(t, others(rejectedAs("a", "spec.z"), body, ownedBy("other", `{"f:spec":{"f:maxSurge":{},"f:y":{}}}`)), 2)
 }
 
 func TestOthersIsBounded(t *testing.T) {
@@ -40,5 +40,5 @@ func TestOthersIsBounded(t *testing.T) {
 		fmt.Fprintf(&members, `,"v:\"m%d\"":{}`, i)
 	}
 	body := map[string]any{"spec": map[string]any{"set": []any{"a"}}}
-	assert.Len(t, Others(rejectedAs("a", "spec.set"), body, ownedBy("other", `{"f:spec":{"f:set":{".":{}`+members.String()+`}}}`)), maxOthers)
+	assert.Len(t, others(rejectedAs("a", "spec.set"), body, ownedBy("other", `{"f:spec":{"f:set":{".":{}`+members.String()+`}}}`)), maxOthers)
 }
