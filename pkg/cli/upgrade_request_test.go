@@ -344,6 +344,12 @@ func TestUpgradeWritesTheRequest(t *testing.T) {
 			out: "info: Cluster is already at " + rel("1") + "\n",
 		},
 		{
+			name: "warns that the rollout of the current version is not complete", args: []string{"--to=4.14.1"},
+			change: func(cv *configv1.ClusterVersion) { cv.Status.History[0].State = configv1.PartialUpdate },
+			out:    "info: Cluster is already at version 4.14.1\n",
+			errs:   []string{"warning: Its rollout is not complete: 'cvo upgrade status' shows the progress\n"},
+		},
+		{
 			name: "warns that another update is requested", args: []string{"--to=4.14.1"},
 			change: func(cv *configv1.ClusterVersion) {
 				cv.Spec.DesiredUpdate = &configv1.Update{Version: "4.14.3", Image: rel("3")}

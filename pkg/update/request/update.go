@@ -130,6 +130,9 @@ func (o *Update) current(cv *configv1.ClusterVersion, r *Request) (target *confi
 	if asked != nil && !sought && asked.Version+asked.Image != "" {
 		r.warn("spec.desiredUpdate still requests %s; withdraw it with --clear", reported.Name(asked.Version, asked.Image))
 	}
+	if history := cv.Status.History; !o.Preflight && (len(history) == 0 || !completed(history[0])) {
+		r.warn("Its rollout is not complete: 'cvo upgrade status' shows the progress")
+	}
 	r.To = endOfRelease(desired)
 	return nil, true
 }
@@ -137,7 +140,6 @@ func (o *Update) current(cv *configv1.ClusterVersion, r *Request) (target *confi
 // relation relates the cluster to its current release: it is at the release, or on the way to it. Without --preflight, oc's text applies to
 // both.
 func (o *Update) relation(cv *configv1.ClusterVersion) string {
-	completed := func(h configv1.UpdateHistory) bool { return h.State == configv1.CompletedUpdate }
 	switch history := cv.Status.History; {
 	case !o.Preflight:
 	case !slices.ContainsFunc(history, completed):
@@ -147,6 +149,8 @@ func (o *Update) relation(cv *configv1.ClusterVersion) string {
 	}
 	return "already at"
 }
+
+func completed(h configv1.UpdateHistory) bool { return h.State == configv1.CompletedUpdate }
 
 // choose returns the requested release among those that the cluster knows. It returns nil without an error if there is no newer release.
 func (o *Update) choose(cv *configv1.ClusterVersion, r *Request) (*configv1.Update, error) {
