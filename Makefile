@@ -168,7 +168,7 @@ packages:
 
 # -short skips every test of some packages.
 .PHONY: check
-check: FOLDERS = $(if $(PKG),$$(go list -f '{{.Dir}}' $(PKG)))
+check: FOLDERS = $(if $(PKG),$$(go list -f '.{{slice .Dir (len .Module.Dir)}}' $(PKG)))
 check: packages commands crds verify-format ## Check the format, vet, and run the tests that need no control plane, for each edit (PKG=)
 	go vet $(or $(PKG),./...)
 	@packages="$(or $(PKG),$(PACKAGES))"; results=$$(mktemp -d); trap 'rm -rf "$$results"' EXIT; trap 'exit 130' INT; \

@@ -471,6 +471,20 @@ func TestEachPackageIsTestedOnce(t *testing.T) {
 	assert.Equal(t, "internal/hack pkg/cmd/cvo internal/test/docs test/nodes\n", strings.ReplaceAll(string(output), "github.com/cluster-version/cvo/", ""))
 }
 
+// TestNoTestIsIgnored lists the files that no ring compiles because of their name or a build constraint. Each stands for another system, or for
+// the race detector.
+func TestNoTestIsIgnored(t *testing.T) {
+	list := exec.Command("go", "list", "-e", "-f", `{{range .IgnoredGoFiles}}{{$.ImportPath}}/{{.}}{{"\n"}}{{end}}`, "./...")
+	list.Dir = ".."
+	output, err := list.Output()
+	require.NoError(t, err)
+	assert.Equal(t, []string{
+		"github.com/cluster-version/cvo/pkg/cli/answer_test.go",
+		"github.com/cluster-version/cvo/test/fixture/race.go",
+		"github.com/cluster-version/cvo/test/integration/fault_disk_other_test.go",
+	}, strings.Fields(string(output)))
+}
+
 // TestTargetsRunTheirParts finds an edit of the Makefile that takes a part out of a target.
 func TestTargetsRunTheirParts(t *testing.T) {
 	for target, wants := range map[string][]string{
@@ -497,5 +511,5 @@ func TestTargetsRunTheirParts(t *testing.T) {
 	assert.Contains(t, string(output), "-timeout 20m ./hack")
 	output, err = runMake(t, t.TempDir(), "PKG=./hack", "--dry-run", "check").CombinedOutput()
 	require.NoError(t, err, "%s", output)
-	assert.Contains(t, string(output), "golangci-lint)\" fmt --diff $(go list -f '{{.Dir}}' ./hack) ")
+	assert.Contains(t, string(output), "golangci-lint)\" fmt --diff $(go list -f '.{{slice .Dir (len .Module.Dir)}}' ./hack) ")
 }
