@@ -134,11 +134,11 @@ func TestReleaseCommandsWarnOfImagesThatTheReleaseDoesNotList(t *testing.T) {
 	require.NoError(t, m.run(m.image.Pullspec, "--to", m.to(), "--trust", m.trust))
 	assert.Equal(t, 1, strings.Count(m.stderrText, "warning: "), m.stderrText)
 	assert.Contains(t, m.stderrText,
-		"warning: manifests use 2 images that the release does not list, so they are not copied: "+unlisted+", registry.example/web:1\n")
+		"warning: manifests of b use 2 images that the release does not list, so they are not copied: "+unlisted+", registry.example/web:1\n")
 	_, stderr, err := runCvo(t, "release", "info", m.image.Pullspec, "--verify")
 	require.NoError(t, err)
 	assert.Contains(t, stderr,
-		"warning: manifests use 2 images that the release does not list, so they are not verified: "+unlisted+", registry.example/web:1\n")
+		"warning: manifests of b use 2 images that the release does not list, so they are not verified: "+unlisted+", registry.example/web:1\n")
 
 	m = newMirrorable(t, false)
 	m.sign()

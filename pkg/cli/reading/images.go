@@ -26,21 +26,23 @@ func WarnOfUnlistedImages(streams command.Streams, release fs.FS, action string)
 			manifests = append(manifests, o.Manifest)
 		}
 	}
-	var unlisted []string
-	for pullspec := range images.Used(manifests) {
+	var unlisted, components []string
+	for pullspec, in := range images.Used(manifests) {
 		if pullspec != payload.AnyRelease && !r.References.Pullspecs[string(pullspec)] {
-			unlisted = append(unlisted, string(pullspec))
+			unlisted, components = append(unlisted, string(pullspec)), append(components, in...)
 		}
 	}
 	if len(unlisted) == 0 {
 		return nil
 	}
 	slices.Sort(unlisted)
+	slices.Sort(components)
+	components = slices.Compact(components)
 	they := "they are"
 	if len(unlisted) == 1 {
 		they = "it is"
 	}
-	streams.Warnf("manifests use %s that the release does not list, so %s not %s: %s",
+	streams.Warnf("manifests of %s use %s that the release does not list, so %s not %s: %s", printable.List(components, printable.Few),
 		printable.Count(len(unlisted), "image"), they, action, printable.List(unlisted, printable.Few))
 	return nil
 }
