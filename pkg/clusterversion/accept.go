@@ -9,14 +9,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cluster-version/cvo/internal/backoff"
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
 	"github.com/cluster-version/cvo/pkg/clusterversion/background"
 	"github.com/cluster-version/cvo/pkg/clusterversion/event"
 	"github.com/cluster-version/cvo/pkg/clusterversion/request"
+	"github.com/cluster-version/cvo/pkg/update/upgradeable"
 )
 
 // staleRetry is the time between two checks whether a stale cache has caught up.
 const staleRetry = 50 * time.Millisecond
+
+// pendingChecks is how often preconditions are checked, every acceptRetry.First, before obstacles that are not known yet reject a release.
+// That is longer than a pass needs to look for the objects that the release deletes.
+const pendingChecks = 10
 
 // Backoff of an acceptance that failed for transient reasons. It notices a recovered registry within half a minute. A failed precondition
 // is usually checked again earlier, because a watch reports the change.
@@ -26,7 +32,7 @@ var (
 )
 
 func (c *Reconciler) acceptStep(log logr.Logger, key string, target request.Target, settings accept.Settings) func(context.Context) background.Next {
-	attempt := 0
+	attempt, pending := 0, 0
 	var refused *accept.Acceptance // rejected by its preconditions only
 	return func(ctx context.Context) background.Next {
 		cv := &configv1.ClusterVersion{}
@@ -52,6 +58,15 @@ func (c *Reconciler) acceptStep(log logr.Logger, key string, target request.Targ
 		if ctx.Err() != nil {
 			return background.Next{Done: true}
 		}
+		refused = nil
+		if a.Err != nil && a.Loaded() && !missing && !a.ByTag() { // by the next attempt, a tag may point to another image
+			refused = &a
+		}
+		if !missing && a.Err != nil && a.Step == api.ReasonPreconditionChecks && upgradeable.Pending(a.Obstacles) && pending < pendingChecks {
+			pending++
+			return background.Next{After: acceptRetry.First} // the last answer stays
+		}
+		pending = 0
 		report(a)
 		if a.Err != nil {
 			log.Info("release not accepted", "image", target.Image, "step", a.Step, "error", a.Err.Error())
@@ -60,10 +75,6 @@ func (c *Reconciler) acceptStep(log logr.Logger, key string, target request.Targ
 		}
 		if a.Done || !missing && !accept.IsTransient(a) {
 			return background.Next{Done: true}
-		}
-		refused = nil
-		if a.Loaded() && !missing && !a.ByTag() { // by the next attempt, a tag may point to another image
-			refused = &a
 		}
 		attempt++
 		if refused != nil {

@@ -342,7 +342,7 @@ func (c *Reconciler) readProgress(_ context.Context, r *round) error {
 // lookForObstacles finds the obstacles to updates to another minor version. If they have changed since the preconditions rejected a
 // release, it has the preconditions checked again at once.
 func (c *Reconciler) lookForObstacles(_ context.Context, r *round) error {
-	r.obstacles = status.Obstacles(r.cv, c.obstructions(), r.accepted, r.shown.latest)
+	r.obstacles = status.Obstacles(r.cv, c.obstructions(), r.accepted, r.shown.latest, cmp.Or(r.unapplied, r.shown.obstacle))
 	if r.latest.Err != nil && !slices.Equal(r.obstacles, r.latest.Obstacles) {
 		c.recheckPreconditions()
 	}
@@ -351,7 +351,8 @@ func (c *Reconciler) lookForObstacles(_ context.Context, r *round) error {
 
 // findObstacles returns the obstacles as of the last watch events and the known state of the rollout. It makes no request.
 func (c *Reconciler) findObstacles(cv *configv1.ClusterVersion) []upgradeable.Obstacle {
-	return status.Obstacles(cv, c.obstructions(), c.acceptance.snapshot().Running(), c.underway.snapshot().progress)
+	decision, known := c.acceptance.snapshot(), c.underway.snapshot()
+	return status.Obstacles(cv, c.obstructions(), decision.Running(), known.progress, cmp.Or(unapplied(decision.Idle, cv), known.obstacle))
 }
 
 // obstructions returns the cluster state that blocks updates to another minor version, as of the last watch events.

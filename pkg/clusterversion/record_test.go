@@ -116,8 +116,8 @@ func TestUpdatesOutliveAProcessWithTheirQuery(t *testing.T) {
 	})
 	reconcile := func() []configv1.Release {
 		for range 3 {
-			s.at(s.clock.Now().Add(time.Minute).Sub(now))
-			s.reconcile(t)
+			s.later(t)
+			s.accepts(acceptedRelease("1.0.0"))
 		}
 		return s.get(t).Status.AvailableUpdates
 	}

@@ -11,14 +11,22 @@ import (
 )
 
 // Obstacles returns the obstacles to updates to another minor version, as of the last watch events and the known state of the rollout.
-// accepted and progress are nil if unknown.
-func Obstacles(cv *configv1.ClusterVersion, cluster upgradeable.Cluster, accepted *accept.Acceptance, progress *report.Progress) []upgradeable.Obstacle {
+// accepted and progress are nil if unknown. stuck is the reason why the rollout can make no pass; nil if it can.
+func Obstacles(
+	cv *configv1.ClusterVersion, cluster upgradeable.Cluster, accepted *accept.Acceptance, progress *report.Progress, stuck *report.Problem,
+) []upgradeable.Obstacle {
 	var rollout upgradeable.Rollout
 	if accepted != nil {
 		rollout.Version, rollout.Image = accepted.Payload.Release.Version, accepted.Image()
 		rollout.Manifests = accepted.Payload.Manifests
 	}
-	rollout.DeletionsUnknown = progress == nil || progress.DeletionsUnknown
+	switch {
+	case progress != nil && !progress.DeletionsUnknown:
+	case stuck != nil:
+		rollout.DeletionsErr = stuck.Err
+	default:
+		rollout.DeletionsErr = upgradeable.ErrPending
+	}
 	if progress != nil {
 		rollout.Complete = progress.Complete
 		for _, d := range progress.Deletions {

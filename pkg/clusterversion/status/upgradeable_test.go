@@ -1,6 +1,8 @@
 package status
 
 import (
+	"errors"
+	"slices"
 	"testing"
 
 	configv1 "github.com/openshift/api/config/v1"
@@ -31,7 +33,7 @@ func TestUpgradeableChangesWithProgressing(t *testing.T) {
 		{name: "is about to complete", cv: clusterAt(partial("1.1.0"), completed("1.0.0")), progress: progressOf("1.1.0", 2, 2)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			found := Obstacles(tt.cv, upgradeable.Cluster{}, &accepted, tt.progress)
+			found := Obstacles(tt.cv, upgradeable.Cluster{}, &accepted, tt.progress, nil)
 			status, _ := Next(tt.cv, Observed{Target: accepted.Target, Latest: accepted, Accepted: &accepted, Progress: tt.progress, Obstacles: found, Now: now})
 			progressing := api.FindCondition(status.Conditions, configv1.OperatorProgressing).Status == configv1.ConditionTrue
 			assert.Equal(t, tt.updating, progressing)
@@ -43,9 +45,38 @@ func TestUpgradeableChangesWithProgressing(t *testing.T) {
 func TestPendingDeletionsAreObstacles(t *testing.T) {
 	accepted, progress := acceptedRelease("1.1.0"), progressOf("1.1.0", 2, 2)
 	progress.Deletions = []report.Deletion{{ID: manifest.ID{Kind: "Service", Namespace: "ns", Name: "old"}}}
-	found := Obstacles(clusterAt(completed("1.1.0")), upgradeable.Cluster{}, &accepted, progress)
+	found := Obstacles(clusterAt(completed("1.1.0")), upgradeable.Cluster{}, &accepted, progress, nil)
 	require.Len(t, found, 1)
 	assert.Contains(t, found[0].Message, "resources=Service ns/old")
+}
+
+func TestUnknownDeletionsAreObstacles(t *testing.T) {
+	unknown := progressOf("1.1.0", 1, 2)
+	unknown.DeletionsUnknown = true
+	stuck := &report.Problem{Err: errors.New("no inventory")}
+	old := acceptedRelease("1.1.0").Payload.Manifests[0].Object.DeepCopy()
+	old.SetAnnotations(map[string]string{"release.openshift.io/delete": "true"})
+	for _, tt := range []struct {
+		name          string
+		progress      *report.Progress
+		stuck         *report.Problem
+		blocks, waits bool
+	}{
+		{"before the first report", nil, nil, true, true},
+		{"before every tombstone was visited", unknown, nil, true, true},
+		{"and nothing waits for them if no pass is possible", nil, stuck, true, false},
+		{"or if no further pass is possible", unknown, stuck, true, false},
+		{"but not after every tombstone was visited", progressOf("1.1.0", 1, 2), nil, false, false},
+		{"even if no further pass is possible", progressOf("1.1.0", 1, 2), stuck, false, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			accepted := acceptedRelease("1.1.0")
+			accepted.Payload.Manifests = append(accepted.Payload.Manifests, &manifest.Manifest{Object: old})
+			found := Obstacles(clusterAt(completed("1.1.0")), upgradeable.Cluster{}, &accepted, tt.progress, tt.stuck)
+			blocks := slices.ContainsFunc(found, func(o upgradeable.Obstacle) bool { return o.Source == upgradeable.SourceDeletions && o.Unknown })
+			assert.Equal(t, []bool{tt.blocks, tt.waits}, []bool{blocks, upgradeable.Pending(found)}, "%+v", found)
+		})
+	}
 }
 
 func TestUpgradeableFollowsObstacles(t *testing.T) {

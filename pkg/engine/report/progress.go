@@ -39,7 +39,7 @@ type Progress struct {
 	ScaledToZero []manifest.ID `json:"scaledToZero,omitempty"`
 	// Deletions contains the incomplete deletions.
 	Deletions []Deletion `json:"deletions,omitempty"`
-	// DeletionsUnknown is true until the rollout has looked for each object that the release deletes.
+	// DeletionsUnknown is true until this rollout has looked for each object that the release deletes. Deletions may then lack some.
 	DeletionsUnknown bool `json:"deletionsUnknown,omitempty"`
 	// RetryAt is the time of the next pass if no event occurs, for example to retry a failed attempt; zero if the rollout waits only for
 	// events.

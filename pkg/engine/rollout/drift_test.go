@@ -681,7 +681,6 @@ func TestRunDeletesTombstonedObjects(t *testing.T) {
 		assert.Equal(t, []string{"apply a", "apply b"}, c.takeLog())
 		assert.True(t, progress.Complete)
 		assert.False(t, progress.DeletionsUnknown)
-		assert.False(t, settled.Restart(false).Progress(plan).DeletionsUnknown)
 		require.Len(t, progress.Deletions, 1)
 		assert.Equal(t, "waiting for its finalizers x", progress.Deletions[0].Message)
 
@@ -724,6 +723,58 @@ func TestRunDeletesTombstonedObjects(t *testing.T) {
 		_, _ = c.roll(t, plan, settled)
 		assert.Equal(t, []string{"apply a"}, c.takeLog(), "the new object")
 	})
+}
+
+// TestRunKnowsDeletionsAfterItHasVisitedEveryTombstone makes passes that find out nothing about a tombstone.
+func TestRunKnowsDeletionsAfterItHasVisitedEveryTombstone(t *testing.T) {
+	c := newCluster()
+	c.states["old"] = observe.State{UID: "1", Deleting: true, Finalizers: []string{"x"}}
+	tombstone := parse(t, "10_a_02", `{apiVersion: v1, kind: ConfigMap, metadata: {namespace: ns, name: old, annotations: {release.openshift.io/delete: "true"}}}`)
+	plan := newPlan(t, release.Updating, configMap(t, "10_a_01", "first"), tombstone)
+	fails := func(name string) func(context.Context, string) error {
+		return func(_ context.Context, n string) error {
+			if n == name {
+				return errors.New("no")
+			}
+			return nil
+		}
+	}
+	c.onApply = fails("first")
+	progress, _ := c.roll(t, plan, rollout.Settled{})
+	assert.True(t, progress.DeletionsUnknown, "not reached")
+
+	c.onApply, c.unsynced = nil, true
+	progress, settled := c.roll(t, plan, rollout.Settled{})
+	assert.True(t, progress.DeletionsUnknown, "not observed")
+
+	c.unsynced = false
+	c.answers["old"] = apply.Change{Action: apply.Deleting, UID: "1", Message: "waiting for its finalizers x"}
+	progress, settled = c.roll(t, plan, settled)
+	assert.False(t, progress.DeletionsUnknown)
+	assert.Len(t, progress.Deletions, 1)
+
+	c.unsynced = true
+	progress, _ = c.roll(t, plan, settled)
+	assert.False(t, progress.DeletionsUnknown, "an earlier pass of the rollout knows it")
+	progress, _ = c.roll(t, plan, settled.Restart(false))
+	assert.True(t, progress.DeletionsUnknown, "another rollout")
+
+	c.onApply, c.unsynced = fails("old"), false
+	progress, _ = c.roll(t, plan, rollout.Settled{})
+	assert.False(t, progress.DeletionsUnknown, "the server rejects the deletion")
+	assert.Len(t, progress.Problems, 1)
+}
+
+// TestRunLooksForTombstonesOfObjectsThatItApplied has a release that deletes an object of the release before.
+func TestRunLooksForTombstonesOfObjectsThatItApplied(t *testing.T) {
+	c := newCluster()
+	_, settled := c.roll(t, newPlan(t, release.Updating, configMap(t, "10_a_01", "old")), rollout.Settled{})
+	tombstone := parse(t, "10_a_01", `{apiVersion: v1, kind: ConfigMap, metadata: {namespace: ns, name: old, annotations: {release.openshift.io/delete: "true"}}}`)
+	plan := newPlan(t, release.Updating, tombstone)
+	settled = settled.Restart(true)
+	assert.True(t, settled.Progress(plan).DeletionsUnknown)
+	progress, _ := c.roll(t, plan, settled)
+	assert.False(t, progress.DeletionsUnknown)
 }
 
 func TestRunDoesNotTreatLateEventsAsReappearance(t *testing.T) {

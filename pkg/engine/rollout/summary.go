@@ -42,7 +42,9 @@ func (p *pass) progressLocked() report.Progress {
 		if applied.Result == report.Deleting {
 			progress.Deletions = append(progress.Deletions, report.Deletion{ID: t.id, Since: applied.At, Message: applied.Message})
 		}
-		progress.DeletionsUnknown = progress.DeletionsUnknown || n.Manifest.Tombstone() && applied.Result == ""
+		if n.Manifest.Tombstone() && !s.entry.observed.Trusted && s.entry.wait.retry.err == nil {
+			progress.DeletionsUnknown = true // no pass of this rollout has had an answer for it yet
+		}
 		if waiting, ok := p.unvisitedWait(n, t, s); ok {
 			s = waiting
 		}

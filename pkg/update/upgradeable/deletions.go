@@ -7,12 +7,12 @@ import (
 )
 
 // deletions returns an obstacle while an object that the release deletes still exists, because it may conflict with an object of the next
-// release.
+// release. An update in progress is an obstacle anyway. A cluster without a completed release has nothing to delete.
 func deletions(in Input) []Obstacle {
 	switch {
 	case len(in.Deletions) > 0:
-	case in.DeletionsPending:
-		return []Obstacle{unread(SourceDeletions, "the objects that the release deletes", docs("deletions"), ErrPending)}
+	case in.DeletionsErr != nil && in.Installed && !in.Updating:
+		return []Obstacle{unread(SourceDeletions, "the objects that the release deletes", docs("deletions"), in.DeletionsErr)}
 	default:
 		return nil
 	}

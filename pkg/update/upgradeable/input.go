@@ -2,7 +2,6 @@ package upgradeable
 
 import (
 	"slices"
-	"strings"
 
 	configv1 "github.com/openshift/api/config/v1"
 
@@ -18,10 +17,10 @@ type Rollout struct {
 	Manifests      []*manifest.Manifest
 	// Complete: every part of the release has settled.
 	Complete bool
-	// Deletions names the objects whose deletion was requested and is not complete. DeletionsUnknown is true until this rollout has looked
-	// for each object that the release deletes.
-	Deletions        []string
-	DeletionsUnknown bool
+	// Deletions names the objects whose deletion was requested and is not complete. DeletionsErr is the reason why it may lack some; nil if
+	// it is complete.
+	Deletions    []string
+	DeletionsErr error
 }
 
 // InputOf returns the input of Find for a ClusterVersion. It anticipates the status that the caller is about to write, so
@@ -35,22 +34,18 @@ func InputOf(cv *configv1.ClusterVersion, cluster Cluster, rollout Rollout) Inpu
 	if rollout.Version == "" { // the conditions also stay as they are
 		c := api.FindCondition(cv.Status.Conditions, configv1.OperatorProgressing)
 		in.Updating = c != nil && c.Status == configv1.ConditionTrue
-		in.DeletionsPending = namesDeletions(cv)
+		in.DeletionsErr = rollout.DeletionsErr // the running release may delete objects
 		return in
 	}
 	in.Current = rollout.Version
 	newest := len(history) > 0 && history[0].Image == rollout.Image
 	in.Updating = !newest || history[0].State != configv1.CompletedUpdate && !rollout.Complete
-	in.DeletionsPending = !in.Updating && rollout.DeletionsUnknown && namesDeletions(cv)
+	if slices.ContainsFunc(rollout.Manifests, (*manifest.Manifest).Tombstone) {
+		in.DeletionsErr = rollout.DeletionsErr
+	}
 	in.BringsGates = hasConfigMap(rollout.Manifests, api.ConfigManagedNamespace, api.AdminGatesConfigMap)
 	in.BringsAcks = hasConfigMap(rollout.Manifests, api.ConfigNamespace, api.AdminAcksConfigMap)
 	return in
-}
-
-// namesDeletions reports whether deletions are among the reasons of the last condition Upgradeable.
-func namesDeletions(cv *configv1.ClusterVersion) bool {
-	c := api.FindCondition(cv.Status.Conditions, configv1.OperatorUpgradeable)
-	return c != nil && strings.Contains(c.Reason+c.Message, SourceDeletions) // with several reasons, the message lists them
 }
 
 // hasConfigMap reports whether a release has a manifest for a ConfigMap.

@@ -76,17 +76,35 @@ func TestReportedOnlyReads(t *testing.T) {
 	assert.Zero(t, upgradeable.Reported(&configv1.ClusterOperator{}))
 }
 
-func TestDeletionsStayPendingOnlyIfTheConditionNamesThem(t *testing.T) {
+// TestUnknownDeletionsAreAnObstacle covers rollouts that have not looked for the objects that the release deletes.
+func TestUnknownDeletionsAreAnObstacle(t *testing.T) {
+	tombstone := &manifest.Manifest{Object: &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap",
+		"metadata": map[string]any{"name": "old", "namespace": "ns", "annotations": map[string]any{"release.openshift.io/delete": "true"}},
+	}}}
+	completed := []configv1.UpdateHistory{{State: configv1.CompletedUpdate, Image: "a", Version: "1.0.0"}}
 	for _, tt := range []struct {
-		reason, message string
-		want            bool
+		name     string
+		history  []configv1.UpdateHistory
+		updating bool
+		rollout  upgradeable.Rollout
+		want     bool
 	}{
-		{"ResourceDeletionInProgress", "", true},
-		{"MultipleReasons", "Cluster should not be upgraded between minor versions for multiple reasons: ClusterVersionOverridesSet,ResourceDeletionInProgress", true},
-		{"MultipleReasons", "Cluster should not be upgraded between minor versions for multiple reasons: AdminAckRequired,ClusterVersionOverridesSet", false},
+		{"while the running release is unknown", completed, false, upgradeable.Rollout{}, true},
+		{"but not while an unknown release is rolled out", completed, true, upgradeable.Rollout{}, false},
+		{"but not before the first release", nil, false, upgradeable.Rollout{}, false},
+		{"of a release with tombstones", completed, false, upgradeable.Rollout{Version: "1.0.0", Image: "a", Manifests: []*manifest.Manifest{tombstone}}, true},
+		{"but not of a release without tombstones", completed, false, upgradeable.Rollout{Version: "1.0.0", Image: "a"}, false},
+		{"but not beside another update", completed, false, upgradeable.Rollout{Version: "1.1.0", Image: "b", Manifests: []*manifest.Manifest{tombstone}}, false},
 	} {
-		cv := &configv1.ClusterVersion{}
-		cv.Status.Conditions = []configv1.ClusterOperatorStatusCondition{{Type: configv1.OperatorUpgradeable, Reason: tt.reason, Message: tt.message}}
-		assert.Equal(t, tt.want, upgradeable.InputOf(cv, upgradeable.Cluster{}, upgradeable.Rollout{}).DeletionsPending, tt.message)
+		t.Run(tt.name, func(t *testing.T) {
+			cv := &configv1.ClusterVersion{Status: configv1.ClusterVersionStatus{History: tt.history}}
+			if tt.updating {
+				cv.Status.Conditions = []configv1.ClusterOperatorStatusCondition{{Type: configv1.OperatorProgressing, Status: configv1.ConditionTrue}}
+			}
+			tt.rollout.DeletionsErr = upgradeable.ErrPending
+			found := upgradeable.Find(upgradeable.InputOf(cv, upgradeable.Cluster{}, tt.rollout))
+			assert.Equal(t, tt.want, upgradeable.Pending(found), "%+v", found)
+		})
 	}
 }

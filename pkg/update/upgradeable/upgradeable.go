@@ -93,10 +93,9 @@ type Input struct {
 	Updating bool
 	// Overrides contains the overrides in the ClusterVersion's spec.
 	Overrides []configv1.ComponentOverride
-	// Deletions contains the objects whose requested deletion is incomplete.
-	Deletions []string
-	// DeletionsPending is true if deletions were incomplete at the last status, and nothing has looked for the objects since.
-	DeletionsPending bool
+	// Deletions contains the objects whose requested deletion is incomplete. DeletionsErr is the reason why it may lack some; otherwise nil.
+	Deletions    []string
+	DeletionsErr error
 	// BringsGates and BringsAcks are true if the running release has a manifest for the ConfigMap.
 	BringsGates, BringsAcks bool
 }
