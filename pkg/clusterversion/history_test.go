@@ -2,16 +2,21 @@ package clusterversion
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion/background"
 	"github.com/cluster-version/cvo/pkg/clusterversion/request"
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
+	"github.com/cluster-version/cvo/pkg/release"
 )
 
 // recorded is a store with the inventory of an earlier process.
@@ -97,4 +102,32 @@ func TestReplacedHistoryContinuesFromTheInventory(t *testing.T) {
 			assert.Equal(t, tt.want, r.target)
 		})
 	}
+}
+
+// TestAcceptedRisksOfAnEntryAreBounded accepts risks with long names. The API server would reject a larger status.
+//
+//threat:history-forged-grows
+func TestAcceptedRisksOfAnEntryAreBounded(t *testing.T) {
+	s := newScribe(t)
+	cv := wants(s.get(t), configv1.Update{Image: imageOf("1.1.0"), Version: "1.1.0"})
+	update := configv1.ConditionalUpdate{Release: configv1.Release{Version: "1.1.0", Image: imageOf("1.1.0")}}
+	for i := range 200 {
+		name := fmt.Sprintf("Risk%d%s", i, strings.Repeat("a", 240))
+		cv.Spec.DesiredUpdate.AcceptRisks = append(cv.Spec.DesiredUpdate.AcceptRisks, configv1.AcceptRisk{Name: name})
+		applies := []metav1.Condition{{Type: api.RiskApplies, Status: metav1.ConditionTrue}}
+		update.Risks = append(update.Risks, configv1.ConditionalUpdateRisk{Name: name, Conditions: applies})
+	}
+	require.NoError(t, s.client.Update(t.Context(), cv))
+	cv.Status = clusterAt(completed("1.0.0")).Status
+	require.NoError(t, s.client.Status().Update(t.Context(), cv))
+	s.reconcile(t)
+	cv = s.get(t)
+	cv.Status.ConditionalUpdates = []configv1.ConditionalUpdate{update}
+	require.NoError(t, s.client.Status().Update(t.Context(), cv))
+	s.accepts(acceptedRelease("1.1.0"))
+	s.later(t)
+	entry := s.get(t).Status.History[0]
+	assert.Equal(t, "1.1.0", entry.Version)
+	assert.Contains(t, entry.AcceptedRisks, "exposed to the risks [Risk0a")
+	assert.LessOrEqual(t, len(entry.AcceptedRisks), release.MaxText)
 }

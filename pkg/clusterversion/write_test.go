@@ -28,6 +28,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/clusterversion/background"
 	"github.com/cluster-version/cvo/pkg/clusterversion/ledger"
 	"github.com/cluster-version/cvo/pkg/clusterversion/request"
+	updategraph "github.com/cluster-version/cvo/pkg/update/graph"
 )
 
 func invalidStatus(paths ...string) error {
@@ -182,6 +183,52 @@ func TestConflictsEndWithOurStatus(t *testing.T) {
 	}
 	s.reconcile(t)
 	require.Len(t, s.writes, 2)
+}
+
+// TestStatusThatIsTooLargeIsWrittenWithoutUpdates has the API server reject the status because of its size, even with the updates of the
+// last status. The history does not wait.
+//
+//threat:risks-too-many
+func TestStatusThatIsTooLargeIsWrittenWithoutUpdates(t *testing.T) {
+	updates, work := updategraph.Updates{Available: []configv1.Release{{Version: "1.0.1", Image: "a"}}}, slots{}
+	s := newScribe(t, func(p *parts) {
+		p.runner = work
+		p.options.Updates.Ask = func(context.Context, updategraph.Query, updategraph.Answer) (updategraph.Answer, error) {
+			return updategraph.Answer{Updates: updates}, nil
+		}
+	})
+	s.edit(t, func(cv *configv1.ClusterVersion) { cv.Spec.Channel, cv.Spec.Upstream = "stable", "https://example.com" })
+	cv := s.get(t)
+	cv.Status = clusterAt(completed("1.0.0")).Status
+	require.NoError(t, s.client.Status().Update(t.Context(), cv))
+	s.reconcile(t)
+	s.accepts(acceptedRelease("1.0.0"))
+	find := func() {
+		s.later(t)
+		work[background.SlotUpdates].step(t.Context())
+		work[background.SlotRisks].step(t.Context())
+		s.later(t)
+	}
+	find()
+	require.Len(t, s.get(t).Status.AvailableUpdates, 1)
+	s.refuse = func(status configv1.ClusterVersionStatus, _ bool) error {
+		if len(status.AvailableUpdates) > 0 {
+			return apierrors.NewInternalError(errors.New("etcdserver: request is too large"))
+		}
+		return nil
+	}
+	s.edit(t, func(cv *configv1.ClusterVersion) {
+		wants(cv, configv1.Update{Image: imageOf("1.1.0"), Version: "1.1.0"})
+	})
+	s.later(t)
+	s.accepts(acceptedRelease("1.1.0"))
+	s.later(t)
+	status := s.get(t).Status
+	assert.Equal(t, "1.1.0", status.History[0].Version)
+	assert.Empty(t, status.AvailableUpdates)
+	s.refuse = nil
+	find()
+	assert.Len(t, s.get(t).Status.AvailableUpdates, 1, "they are retried")
 }
 
 // TestRejectedFieldsAreRetriedLater has the API server reject fields. They are omitted, reported once and retried later.

@@ -3,6 +3,7 @@
 package history
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 
@@ -18,6 +19,13 @@ import (
 
 // maxHistory is the maximum number of history entries, as in OpenShift's operator.
 const maxHistory = 100
+
+// Limits in bytes, so that all entries fit into a ClusterVersion: maxSize of the history in JSON, and shortRisks of the accepted risks of
+// the oldest entries if the history exceeds that.
+const (
+	maxSize    = 256 << 10
+	shortRisks = 256
+)
 
 // Release is an accepted release in the form that the history records.
 type Release struct {
@@ -41,7 +49,7 @@ func Record(history []configv1.UpdateHistory, next Release, forced sets.Set[stri
 		if entry.AcceptedRisks == "" { // the first objections stay, because there may be fewer after a restart
 			entry.AcceptedRisks = risks
 		}
-		return prune(history, forced)
+		return shorten(prune(history, forced))
 	}
 	if len(history) > 0 {
 		now = notBefore(history[0].StartedTime, now)
@@ -54,7 +62,31 @@ func Record(history []configv1.UpdateHistory, next Release, forced sets.Set[stri
 		State: configv1.PartialUpdate, StartedTime: now, Version: version, Image: image,
 		Verified: next.Verified, AcceptedRisks: risks,
 	}
-	return prune(slices.Insert(history, 0, entry), forced)
+	return shorten(prune(slices.Insert(history, 0, entry), forced))
+}
+
+// shorten truncates the accepted risks of the oldest entries until the history is small enough.
+func shorten(history []configv1.UpdateHistory) []configv1.UpdateHistory {
+	total := 0
+	for _, e := range history {
+		total += size(e)
+	}
+	for i := len(history) - 1; i >= 0 && total > maxSize; i-- {
+		e := &history[i]
+		total -= size(*e)
+		e.AcceptedRisks = printable.Excerpt(e.AcceptedRisks, shortRisks)
+		total += size(*e)
+	}
+	return history
+}
+
+// size returns the size in bytes of an entry in the status.
+func size(entry configv1.UpdateHistory) int {
+	text, err := json.Marshal(entry)
+	if err != nil {
+		return 0 // impossible for this type
+	}
+	return len(text) + len(",")
 }
 
 // Complete marks the newest entry as completed if it is not.

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
@@ -188,6 +190,24 @@ func TestHistoryStaysBounded(t *testing.T) {
 	for _, edge := range []string{"4.0.39", "4.1.0", "4.1.39", "4.5.0", "4.5.39", "4.6.0"} {
 		assert.Contains(t, versionsOf(history), edge)
 	}
+}
+
+// TestAcceptedRisksStayBounded accepts risks whose texts need six times their length in the status.
+//
+//threat:history-forged-grows
+func TestAcceptedRisksStayBounded(t *testing.T) {
+	next := acceptedRelease("1.0.0")
+	next.AcceptedRisks = "Forced: " + strings.Repeat("<", 20_000)
+	var history []configv1.UpdateHistory
+	for i := range 110 {
+		next.Version, next.Image = fmt.Sprintf("1.0.%d", i), fmt.Sprintf("example.com/r:%d", i)
+		history = Record(history, next, nil, metav1.NewTime(now))
+	}
+	text, err := json.Marshal(history)
+	require.NoError(t, err)
+	assert.LessOrEqual(t, len(text), 256<<10)
+	assert.Len(t, history[0].AcceptedRisks, release.MaxText, "the newest text stays whole")
+	assert.Contains(t, history[99].AcceptedRisks, "Forced: <<", "the start of every text stays")
 }
 
 // TestPruneShortensALongHistoryAtOnce starts with a history that an earlier operator did not prune or that another client has written.

@@ -221,7 +221,7 @@ func (p *Publisher) Write(ctx context.Context, d Draft) (Result, error) {
 		return out, nil
 	}
 	next, err := p.patch(ctx, d)
-	if refused.Is(err, d.Status) {
+	if refused.Is(err) {
 		next, d.Status, err = p.writeReduced(ctx, d, err)
 		out.within(refusalInterval) // if the rejected fields are the only change, no event follows
 	}
@@ -271,11 +271,14 @@ func (p *Publisher) writeReduced(ctx context.Context, d Draft, rejection error) 
 		logr.FromContextOrDiscard(ctx).Error(rejection, "status rejected")
 		p.emitter.Emit(d.Original, statusRefused(rejection))
 	}
-	err, whole := rejection, d.Status
+	err, whole, before := rejection, d.Status, d.Original.Status
+	if refused.IsTooLarge(rejection) { // their previous values may be too large beside the other fields
+		before.AvailableUpdates, before.ConditionalUpdates, before.ConditionalUpdateRisks = nil, nil, nil
+	}
 	for _, fields := range [][]string{refused.Fields(rejection), refused.AllButConditions()} {
-		d.Status = refused.Reduce(d.Original.Status, whole, fields)
+		d.Status = refused.Reduce(before, whole, fields)
 		var next *configv1.ClusterVersion
-		if next, err = p.patch(ctx, d); refused.Is(err, d.Status) {
+		if next, err = p.patch(ctx, d); refused.Is(err) {
 			continue
 		}
 		if err == nil {

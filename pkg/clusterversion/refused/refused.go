@@ -3,7 +3,6 @@
 package refused
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -16,23 +15,23 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 )
 
-// maxSize is a size in bytes of JSON that every etcd stores. By default, it rejects requests of more than 1.5 MiB.
-const maxSize = 1 << 20
+// Is reports whether an error rejects the content of a status, so that another content may succeed.
+func Is(err error) bool { return apierrors.IsInvalid(err) || IsTooLarge(err) }
 
-// Is reports whether an error rejects the content of a status. Errors of the server count if the status is so large that they may come from
-// etcd, whose own error has no reason.
-func Is(err error, status configv1.ClusterVersionStatus) bool {
-	if answer, ok := errors.AsType[*apierrors.StatusError](err); ok && answer.ErrStatus.Code >= http.StatusInternalServerError {
-		text, err := json.Marshal(status)
-		return err == nil && len(text) > maxSize
+// IsTooLarge reports whether an error rejects a status because of its size. The API server has a limit of its own. It passes on errors of
+// etcd and of its client as internal errors, which have no reason.
+func IsTooLarge(err error) bool {
+	if answer, ok := errors.AsType[*apierrors.StatusError](err); ok && answer.ErrStatus.Code == http.StatusInternalServerError {
+		text := answer.ErrStatus.Message
+		return strings.Contains(text, "etcdserver: request is too large") || strings.Contains(text, "trying to send message larger than max")
 	}
-	return apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err)
+	return apierrors.IsRequestEntityTooLargeError(err)
 }
 
 // Fields returns the status fields that are named in a rejection by the API server. If the status is too large, these are the updates,
 // whose number and texts an update service determines.
 func Fields(err error) []string {
-	if !apierrors.IsInvalid(err) {
+	if IsTooLarge(err) {
 		return []string{"availableUpdates", "conditionalUpdateRisks", "conditionalUpdates"}
 	}
 	var fields []string

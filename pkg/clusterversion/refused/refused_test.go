@@ -2,8 +2,8 @@ package refused_test
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 
 	configv1 "github.com/openshift/api/config/v1"
@@ -34,22 +34,31 @@ func TestRejectedFieldsAreFoundInErrors(t *testing.T) {
 
 //threat:risks-too-many
 func TestRejectionsAreRecognized(t *testing.T) {
-	large := configv1.ClusterVersionStatus{AvailableUpdates: []configv1.Release{{Image: strings.Repeat("x", 1<<20)}}}
-	etcd := &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusInternalServerError, Message: "etcdserver: request is too large"}}
+	answer := func(code int32, message string) error {
+		return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Message: message}}
+	}
+	const etcd = "etcdserver: request is too large"
 	for _, tt := range []struct {
-		err    error
-		status configv1.ClusterVersionStatus
-		want   bool
+		err               error
+		rejects, tooLarge bool
 	}{
-		{nil, large, false},
-		{errors.New("no"), large, false},
-		{invalidStatus("status.history"), configv1.ClusterVersionStatus{}, true},
-		{apierrors.NewRequestEntityTooLargeError(""), large, true},
-		{apierrors.NewConflict(schema.GroupResource{}, "version", nil), large, false},
-		{etcd, large, true},
-		{etcd, configv1.ClusterVersionStatus{}, false},
+		{nil, false, false},
+		{errors.New("no"), false, false},
+		{apierrors.NewConflict(schema.GroupResource{}, "version", nil), false, false},
+		{invalidStatus("status.history"), true, false},
+		{answer(http.StatusUnprocessableEntity, "the condition reports: "+etcd), true, false},
+		{apierrors.NewRequestEntityTooLargeError("limit is 3145728"), true, true},
+		{answer(http.StatusInternalServerError, etcd), true, true},
+		{answer(http.StatusInternalServerError, "rpc error: code = ResourceExhausted desc = trying to send message larger than max (2097230 vs. 2097152)"), true, true},
+		{fmt.Errorf("writing: %w", answer(http.StatusInternalServerError, etcd)), true, true},
+		{answer(http.StatusInternalServerError, "etcdserver: request timed out"), false, false},
+		{answer(http.StatusInternalServerError, "etcdserver: mvcc: database space exceeded"), false, false},
+		{apierrors.NewTimeoutError("overloaded", 1), false, false},
+		{apierrors.NewServiceUnavailable("overloaded"), false, false},
+		{apierrors.NewTooManyRequestsError("overloaded"), false, false},
 	} {
-		assert.Equal(t, tt.want, refused.Is(tt.err, tt.status), "%v", tt.err)
+		assert.Equal(t, tt.rejects, refused.Is(tt.err), "%v", tt.err)
+		assert.Equal(t, tt.tooLarge, refused.IsTooLarge(tt.err), "%v", tt.err)
 	}
 }
 

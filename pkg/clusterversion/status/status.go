@@ -66,10 +66,11 @@ func Next(cv *configv1.ClusterVersion, in Observed) (configv1.ClusterVersionStat
 		status.Desired = desired(*in.Accepted, in.Updates.Describing(status))
 		status.VersionHash = in.Accepted.Payload.Hash
 		started := len(status.History) == 0 || !history.Same(status.History[0], in.Accepted.Payload.Release.Version, in.Accepted.Image())
-		status.History = history.Record(status.History, in.Accepted.HistoryEntry(), in.Forced, now)
+		entry := in.Accepted.HistoryEntry()
 		if started && !in.Accepted.Target.Own {
-			in.Updates.RecordAccepted(&status.History[0], status.ConditionalUpdates)
+			in.Updates.RecordAccepted(&entry, status.ConditionalUpdates)
 		}
+		status.History = history.Record(status.History, entry, in.Forced, now)
 		if in.Progress != nil && in.Progress.Complete {
 			history.Complete(status.History, now)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion/control"
+	"github.com/cluster-version/cvo/pkg/clusterversion/history"
 	"github.com/cluster-version/cvo/pkg/update/risk"
 	"github.com/cluster-version/cvo/pkg/update/upgradeable"
 )
@@ -73,7 +74,7 @@ func (k Known) Describing(status configv1.ClusterVersionStatus) []configv1.Relea
 
 // RecordAccepted adds to a history entry the risks that the administrator accepted for the release, as they were listed when the update
 // started.
-func (k Known) RecordAccepted(entry *configv1.UpdateHistory, updates []configv1.ConditionalUpdate) {
+func (k Known) RecordAccepted(entry *history.Release, updates []configv1.ConditionalUpdate) {
 	i := slices.IndexFunc(updates, func(u configv1.ConditionalUpdate) bool { return u.Release.Image == entry.Image })
 	if i < 0 {
 		return

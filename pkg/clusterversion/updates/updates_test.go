@@ -26,6 +26,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion/background"
 	"github.com/cluster-version/cvo/pkg/clusterversion/control"
+	"github.com/cluster-version/cvo/pkg/clusterversion/history"
 	"github.com/cluster-version/cvo/pkg/update/firing"
 	updategraph "github.com/cluster-version/cvo/pkg/update/graph"
 	"github.com/cluster-version/cvo/pkg/update/risk"
@@ -663,7 +664,7 @@ func TestAcceptedRisksAreRecorded(t *testing.T) {
 		{name: "records nothing for another release", image: "b", updates: update("True"), accepted: both},
 	} {
 		t.Run("it "+tt.name, func(t *testing.T) {
-			entry := configv1.UpdateHistory{Image: tt.image, AcceptedRisks: tt.before}
+			entry := history.Release{Image: tt.image, AcceptedRisks: tt.before}
 			Known{accepted: tt.accepted}.RecordAccepted(&entry, tt.updates)
 			assert.Equal(t, tt.want, entry.AcceptedRisks)
 		})

@@ -25,6 +25,8 @@ func TestMain(m *testing.M) {
 }
 
 // TestJudgementsAreAccepted writes judgements of unusual risks to a real ClusterVersion. The API server must accept all of them.
+//
+//threat:risks-too-many the API server accepts the largest status
 func TestJudgementsAreAccepted(t *testing.T) {
 	cv, c := realClusterVersion(t)
 	long := strings.Repeat("é<&", 20_000)
@@ -84,6 +86,37 @@ func TestJudgementsAreAccepted(t *testing.T) {
 			}
 		})
 	}
+	t.Run("the API server accepts the largest status", func(t *testing.T) { testLargestStatus(t, cv, c) })
+}
+
+// testLargestStatus writes the largest judgement beside the largest history. Half of the updates have no risks.
+func testLargestStatus(t *testing.T, cv *configv1.ClusterVersion, c client.Client) {
+	t.Helper()
+	in := Input{Now: time.Now(), Current: "4.1.0"}
+	for i := range 500 {
+		long := strings.Repeat("a", 8000)
+		next := configv1.Release{
+			Version: fmt.Sprintf("4.1.%d", i+1), Image: fmt.Sprintf("%s:%d", long, i), URL: configv1.URL("https://example.com/" + long), Channels: []string{long},
+		}
+		in.Available = append(in.Available, next)
+		next.Version, next.Image = fmt.Sprintf("4.2.%d", i), next.Image+"-2"
+		in.Conditional = append(in.Conditional, configv1.ConditionalUpdate{Release: next, Risks: []configv1.ConditionalUpdateRisk{
+			{Name: "Fire", Message: strings.Repeat("é<&", 20_000), URL: "https://example.com/fire", MatchingRules: []configv1.ClusterCondition{{Type: always}}},
+		}})
+	}
+	out := Judge(in)
+	assert.Len(t, out.Problems, 2, "%v", out.Problems)
+	require.NotEmpty(t, out.Available)
+	require.NotEmpty(t, out.Conditional)
+	assert.Equal(t, "4.1.500", out.Available[0].Version, "the newest")
+	assert.Equal(t, "4.1.1", out.Available[len(out.Available)-1].Version, "the next patch release")
+	cv.Status.AvailableUpdates, cv.Status.ConditionalUpdates, cv.Status.ConditionalUpdateRisks = out.Available, out.Conditional, out.Risks
+	for range 100 {
+		cv.Status.History = append(cv.Status.History, configv1.UpdateHistory{
+			State: configv1.PartialUpdate, StartedTime: metav1.Now(), CompletionTime: new(metav1.Now()), AcceptedRisks: strings.Repeat("a", 2400),
+		})
+	}
+	require.NoError(t, c.Status().Update(t.Context(), cv))
 }
 
 // realClusterVersion creates a ClusterVersion whose risks have names and conditions.

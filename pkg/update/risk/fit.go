@@ -7,9 +7,7 @@ import (
 
 	configv1 "github.com/openshift/api/config/v1"
 
-	"github.com/cluster-version/cvo/internal/sorted"
 	"github.com/cluster-version/cvo/pkg/api"
-	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/update/nearest"
 )
 
@@ -56,13 +54,15 @@ func (m *message) add(text, end string, limit int) {
 	*m += message(text[:min(len(text), limit+1)] + end)
 }
 
-// fitting returns the maximum length of messages, and the number of updates that fit into the status, beginning with the first.
-func (j *judgement) fitting(updates []configv1.ConditionalUpdate) (limit, n int) {
+// fitting returns the maximum length of messages, and the number of updates that fit into the status, beginning with the first. used is the
+// size of the updates without risks.
+func (j *judgement) fitting(updates []configv1.ConditionalUpdate, used int) (limit, n int) {
+	const maxEstimate = maxStatus - maxStatus/5 // escaped characters need more bytes than estimated
 	for _, limit = range messageLimits() {
-		var total int
+		total := used
 		listed := map[string]bool{}
 		for n = 0; n < len(updates); n++ {
-			if total += j.updateSize(updates[n], limit, listed); total > maxStatus {
+			if total += j.updateSize(updates[n], limit, listed); total > maxEstimate {
 				break
 			}
 		}
@@ -73,40 +73,34 @@ func (j *judgement) fitting(updates []configv1.ConditionalUpdate) (limit, n int)
 	return limit, n
 }
 
-// fittingReleases returns the updates without risks that fit into the status, newest first.
-func (j *judgement) fittingReleases(available []configv1.Release) []configv1.Release {
-	first, total := nearest.First(available, j.Current, func(r configv1.Release) string { return r.Version }), 0
-	for n := range first {
-		if total += releaseSize(first[n]); total > maxAvailable {
-			j.problem("the %d updates without risks do not fit into a ClusterVersion: "+nearest.Kept, len(first))
-			first = first[:n]
-			sorted.By(first, release.NewestFirst)
-			return first
+// fittingAvailable returns the updates without risks that fit into their part of the status, and their size in bytes.
+func (j *judgement) fittingAvailable(updates []configv1.Release) (fitting []configv1.Release, used int) {
+	if used = size(updates); used <= maxAvailable {
+		return updates, used
+	}
+	first := nearest.First(updates, j.Current, func(r configv1.Release) string { return r.Version })
+	j.problem("the %d updates without risks do not fit into a ClusterVersion: "+nearest.Kept, len(first))
+	used = 0
+	for i, release := range first {
+		next := used + size(release) + len(",")
+		if next > maxAvailable {
+			return first[:i], used
 		}
+		used = next
 	}
-	return available
+	return first, used
 }
 
-// releaseSize returns the approximate size in bytes of a release.
-func releaseSize(r configv1.Release) int {
-	total := releaseCost + len(r.Version) + len(r.Image) + len(r.URL)
-	for _, channel := range r.Channels {
-		total += len(channel) + len(`"",`)
-	}
-	return total
-}
-
-// Sizes in bytes of a condition without its message, and of a risk, an update and a release without their parts.
+// Sizes in bytes of a condition without its message, and of a risk and an update without their parts.
 const (
 	conditionCost = 150
 	riskCost      = 100
 	updateCost    = 300
-	releaseCost   = 100
 )
 
 // updateSize returns the approximate size in bytes of an update, including those of its risks that are not listed yet.
 func (j *judgement) updateSize(update configv1.ConditionalUpdate, limit int, listed map[string]bool) int {
-	total, messageSize := updateCost+2*releaseSize(update.Release), 0 // a recommended update is also in the list of available updates
+	total, messageSize := updateCost+2*size(update.Release), 0 // a recommended update is also in the list of available updates
 	for _, risk := range update.Risks {
 		riskSize := riskCost + len(risk.Name) + len(risk.URL) + min(len(risk.Message), limit)
 		for _, rule := range risk.MatchingRules {
@@ -130,9 +124,9 @@ func (j *judgement) updateSize(update configv1.ConditionalUpdate, limit int, lis
 	return total + min(messageSize, limit)
 }
 
-// size returns the size in bytes of judged in the status.
-func size(judged Judged) int {
-	text, err := json.Marshal(judged)
+// size returns the size in bytes of a part of the status.
+func size(part any) int {
+	text, err := json.Marshal(part)
 	if err != nil {
 		return 0 // impossible for these types
 	}

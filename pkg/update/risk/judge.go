@@ -69,10 +69,10 @@ const (
 	maxUpdates     = 500
 	maxRisks       = 500
 	maxUpdateRisks = 200
-	// maxStatus is the maximum size of all updates in the status, in bytes of JSON. An object may have 1.5 MiB, including its history.
-	// maxAvailable is the part for updates without risks.
-	maxStatus    = 1 << 20
-	maxAvailable = 256 << 10
+	// maxStatus is the maximum size of all updates in the status, in bytes of JSON, and maxAvailable of those without risks. An object may
+	// have 1.5 MiB: 256 KiB of that are for the history, and 384 KiB for the conditions, the spec and the metadata.
+	maxStatus    = 896 << 10
+	maxAvailable = maxStatus / 2
 )
 
 // messageLimits returns limits for the length of each message, to be tried in order until everything fits. The first is the API server's
@@ -104,16 +104,15 @@ func Judge(in Input) Output {
 		j.applies = map[string]metav1.Condition{}
 	}
 	available, updates := j.merge()
-	available = j.fittingReleases(available)
+	available, used := j.fittingAvailable(available)
 	first := nearest.First(updates, j.Current, func(u configv1.ConditionalUpdate) string { return u.Release.Version })
 	if len(first) > maxUpdates {
 		j.problem("%d updates have risks, more than the limit of %d: "+nearest.Kept, len(first), maxUpdates)
 		first = first[:maxUpdates]
 	}
-	limit, n := j.fitting(first)
+	limit, n := j.fitting(first, used)
 	out := j.judge(available, first[:n], limit)
-	// Escaped characters need more bytes than estimated.
-	for ; n > 0 && size(out) > maxStatus+maxStatus/4; n /= 2 {
+	for ; n > 0 && size(out) > maxStatus; n /= 2 { // more characters are escaped than expected
 		out = j.judge(available, first[:n/2], limit)
 	}
 	if n < len(first) {
