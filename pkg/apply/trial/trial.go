@@ -29,7 +29,9 @@ type Trial struct {
 type Judgment string
 
 const (
+	// Accepted means that the server would create the object.
 	Accepted Judgment = "Accepted"
+	// Rejected means that the body is invalid, whatever the live object is.
 	Rejected Judgment = "Rejected"
 	// Undetermined means that the operator may create the object only under its own name, by an apply. It may create objects under other
 	// names if the manifest allows recreating this one (package permission).

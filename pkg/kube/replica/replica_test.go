@@ -124,12 +124,12 @@ func TestReplicaNamesTheProcessThatTookItsLease(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(t.Context(), nil, nil) }()
 	leases := kubernetes.NewForConfigOrDie(cfg).CoordinationV1().Leases("default")
-	require.EventuallyWithT(t, func(t *assert.CollectT) { // the replica may renew the Lease in between
-		lease, err := leases.Get(context.Background(), "loser", metav1.GetOptions{})
-		require.NoError(t, err)
+	require.EventuallyWithT(t, func(c *assert.CollectT) { // the replica may renew the Lease in between
+		lease, err := leases.Get(t.Context(), "loser", metav1.GetOptions{})
+		require.NoError(c, err)
 		lease.Spec.HolderIdentity = new(api.UninstallHolder)
-		_, err = leases.Update(context.Background(), lease, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		_, err = leases.Update(t.Context(), lease, metav1.UpdateOptions{})
+		require.NoError(c, err)
 	}, time.Minute, 20*time.Millisecond)
 	require.ErrorContains(t, <-ended, `another process holds the Lease: "cvo-uninstall"`)
 }
