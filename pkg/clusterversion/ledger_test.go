@@ -6,11 +6,13 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
 	"github.com/cluster-version/cvo/pkg/apply"
@@ -23,11 +25,12 @@ import (
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
-// takesAll is a cluster that accepts every apply.
+// takesAll is a cluster that accepts every apply. An object's UID is its name without the suffix that begins with "-".
 type takesAll struct{ rollout.Applier }
 
-func (takesAll) Apply(context.Context, *manifest.Manifest, release.Mode, apply.Options) (apply.Change, error) {
-	return apply.Change{Action: apply.Created, UID: "u", ResourceVersion: "1"}, nil
+func (takesAll) Apply(_ context.Context, m *manifest.Manifest, _ release.Mode, _ apply.Options) (apply.Change, error) {
+	uid, _, _ := strings.Cut(m.Object.GetName(), "-")
+	return apply.Change{Action: apply.Created, UID: types.UID(uid), ResourceVersion: "1"}, nil
 }
 
 func (takesAll) Content(m *manifest.Manifest) ([sha256.Size]byte, error) {
@@ -116,9 +119,11 @@ func TestObjectsOfSkippedFilesAreNoOrphans(t *testing.T) {
 	l := ledger.New(clock.RealClock{}, &savedInventory{})
 	_, err := l.Open(t.Context(), logr.Discard())
 	require.NoError(t, err)
-	plan, executor := rolledOut(t, l, "1.0.0", "skipped", "dropped")
+	rolledOut(t, l, "1.0.0", "skipped", "dropped")
 	p := &payload.Payload{Release: release.Release{Version: "1.1.0"}, Skipped: []payload.Skip{{File: "0000_10_x_skipped.yaml"}}}
-	l.Begin(p, plan, executor)
+	plan, err := rollout.NewPlan(p.Release, nil, release.Updating)
+	require.NoError(t, err)
+	l.Begin(p, plan, &rollout.Executor{})
 	require.Len(t, l.Orphans(), 1)
 	assert.Equal(t, "dropped", l.Orphans()[0].ID.Name)
 }
@@ -156,4 +161,16 @@ func TestRolloutThatBeginsAfterCloseSavesNothing(t *testing.T) {
 	assert.False(t, ok)
 	require.NoError(t, l.Flush(t.Context(), logr.Discard(), plan, next))
 	assert.Len(t, store.Records, 1)
+}
+
+// TestOrphansReflectUnsavedResults applies an object of the earlier release under another identity, as if its kind had moved to another API
+// group.
+func TestOrphansReflectUnsavedResults(t *testing.T) {
+	l := ledger.New(clock.RealClock{}, &savedInventory{})
+	_, err := l.Open(t.Context(), logr.Discard())
+	require.NoError(t, err)
+	rolledOut(t, l, "1.0.0", "kept", "left", "moved")
+	rolledOut(t, l, "1.1.0", "kept", "moved-elsewhere")
+	require.Len(t, l.Orphans(), 1)
+	assert.Equal(t, "left", l.Orphans()[0].ID.Name)
 }

@@ -33,7 +33,7 @@ type pruned map[string]struct {
 }
 
 func (p pruned) Prune(_ context.Context, _ schema.GroupVersionKind, _, name string, uid types.UID) (apply.Change, error) {
-	if uid != "u" {
+	if string(uid) != name {
 		return apply.Change{}, fmt.Errorf("the caller must name the recorded object, not %q", uid)
 	}
 	return apply.Change{Action: p[name].action, UID: p[name].uid, Temporary: p[name].temporary}, p[name].err

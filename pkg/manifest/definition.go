@@ -15,3 +15,10 @@ func (m *Manifest) Defines() (kind schema.GroupKind, ok bool) {
 	kind.Kind, _, _ = unstructured.NestedString(m.Object.Object, "spec", "names", "kind")
 	return kind, true
 }
+
+// DefinesClusterScoped returns the kind that a CustomResourceDefinition defines. ok is true only if the kind is cluster-scoped.
+func (m *Manifest) DefinesClusterScoped() (kind schema.GroupKind, ok bool) {
+	kind, ok = m.Defines()
+	scope, _, _ := unstructured.NestedString(m.Object.Object, "spec", "scope")
+	return kind, ok && scope == "Cluster"
+}

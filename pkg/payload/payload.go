@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"time"
 
 	"github.com/blang/semver/v4"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/cluster-version/cvo/internal/errorset"
 	"github.com/cluster-version/cvo/pkg/api"
@@ -160,7 +162,10 @@ func load(fsys fs.FS, image string, opts Options) (*Payload, []error) {
 
 // read adds the manifests that the filter keeps to the payload, file by file, so that excluded content does not stay in memory.
 func (p *Payload) read(fsys fs.FS, image string, opts Options) []error {
-	k := keeper{filter: opts.Filter, unconditional: opts.Filter.Unconditional(), hash: newHash(), sharer: newSharer()}
+	k := keeper{
+		filter: opts.Filter, unconditional: opts.Filter.Unconditional(), hash: newHash(), sharer: newSharer(),
+		clusterScoped: map[schema.GroupKind]bool{},
+	}
 	if opts.Running != nil {
 		k.learn(opts.Running)
 	}
@@ -180,6 +185,7 @@ func (p *Payload) read(fsys fs.FS, image string, opts Options) []error {
 		return errs
 	}
 	p.Hash = k.hash.String()
+	p.dropStrayNamespaces(k.clusterScoped)
 	var warnings []string
 	p.Manifests, warnings, errs = unique(p.Manifests)
 	p.Warnings = append(p.Warnings, warnings...)
@@ -194,6 +200,8 @@ type keeper struct {
 	*sharer
 	filter, unconditional inclusion.Filter
 	hash                  payloadHash
+	// clusterScoped contains the cluster-scoped kinds that CRDs of the release define.
+	clusterScoped map[schema.GroupKind]bool
 }
 
 // keep adds the manifests of one file to the payload.
@@ -201,6 +209,9 @@ func (k *keeper) keep(p *Payload, manifests []*manifest.Manifest) {
 	for _, m := range manifests {
 		if _, excluded := k.unconditional.Exclude(m); !excluded {
 			k.hash.add(m)
+		}
+		if kind, ok := m.DefinesClusterScoped(); ok {
+			k.clusterScoped[kind] = true
 		}
 		m.Raw = nil
 		if reason, excluded := k.filter.Exclude(m); excluded {
@@ -210,6 +221,24 @@ func (k *keeper) keep(p *Payload, manifests []*manifest.Manifest) {
 			p.Manifests = append(p.Manifests, m)
 		}
 		k.manifest(m)
+	}
+}
+
+// dropStrayNamespaces removes the namespaces of cluster-scoped objects. An API server ignores such a namespace, and releases add and drop
+// it. So it must not be a part of the object's identity. clusterScoped contains the kinds that are not built-in.
+func (p *Payload) dropStrayNamespaces(clusterScoped map[schema.GroupKind]bool) {
+	drop := func(m *manifest.Manifest) {
+		if gk := m.GVK().GroupKind(); m.Object.GetNamespace() != "" && (clusterScoped[gk] || manifest.ClusterScoped(gk)) {
+			metadata := maps.Clone(m.Object.Object["metadata"].(map[string]any)) // other manifests may share it
+			delete(metadata, "namespace")
+			m.Object.Object["metadata"] = metadata
+		}
+	}
+	for _, m := range p.Manifests {
+		drop(m)
+	}
+	for _, e := range p.Excluded {
+		drop(e.Manifest)
 	}
 }
 

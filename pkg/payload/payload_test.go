@@ -190,6 +190,35 @@ func TestLoadRejectsDuplicates(t *testing.T) {
 	require.ErrorContains(t, err, "ConfigMap x is in two files, 0000_10_a_00.yaml and 0000_10_b_00.yaml")
 }
 
+// TestLoadDropsNamespacesOfClusterScopedObjects covers a built-in kind and a kind that an excluded CRD defines. All objects share their
+// metadata.
+func TestLoadDropsNamespacesOfClusterScopedObjects(t *testing.T) {
+	const namespaced = "  namespace: stray"
+	as := func(apiVersion, kind, name string) string {
+		return strings.Replace(configMap(name, namespaced), "apiVersion: v1\nkind: ConfigMap", "apiVersion: "+apiVersion+"\nkind: "+kind, 1) + "---\n"
+	}
+	crd := func(kind, scope string) string {
+		return "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: " + strings.ToLower(kind) + "s.example.com}\n" +
+			"spec: {group: example.com, scope: " + scope + ", names: {kind: " + kind + "}}\n---\n"
+	}
+	p, err := payload.Load(files(
+		"release-manifests/a.yaml", configMap("a", namespaced)+"---\n"+as("rbac.authorization.k8s.io/v1", "ClusterRole", "a")+
+			as("rbac.authorization.k8s.io/v1", "Role", "a")+as("example.com/v1", "Shop", "a")+as("example.com/v1", "Bill", "a"),
+		"release-manifests/b.yaml", crd("Shop", "Cluster")+crd("Bill", "Namespaced")+
+			"apiVersion: example.com/v1\nkind: Shop\nmetadata: {name: out, namespace: stray}",
+	), "x", payload.Options{})
+	require.NoError(t, err)
+	var got []string
+	for _, m := range p.Manifests[1:] {
+		got = append(got, m.ID().String())
+	}
+	assert.Equal(t, []string{
+		"ConfigMap stray/a", "ClusterRole.rbac.authorization.k8s.io a", "Role.rbac.authorization.k8s.io stray/a", "Shop.example.com a", "Bill.example.com stray/a",
+	}, got)
+	require.Len(t, p.Excluded, 3)
+	assert.Equal(t, "Shop.example.com out", p.Excluded[2].Manifest.ID().String())
+}
+
 func TestLoadMergesImageStreams(t *testing.T) {
 	stream := func(tags string) string {
 		return "apiVersion: image.openshift.io/v1\nkind: ImageStream\nmetadata:\n  name: s\n  annotations:\n" + included + tags

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/inclusion"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
@@ -340,9 +341,10 @@ func TestRealReleaseMergesImageStreams(t *testing.T) {
 	assert.Contains(t, p.Warnings[0], "0000_50_driver-toolkit-10_01-openshift-imagestream.yaml")
 }
 
-func TestRealReleaseKeepsStrayNamespaces(t *testing.T) {
-	assert.NotNil(t, find(realPayload(t, "4.22.9"), "ClusterRoleBinding.rbac.authorization.k8s.io openshift-machine-api/cluster-baremetal-operator"),
-		"only discovery knows the scope")
+func TestRealReleaseHasNoStrayNamespaces(t *testing.T) {
+	p := realPayload(t, "4.22.9")
+	assert.NotNil(t, find(p, "ClusterRoleBinding.rbac.authorization.k8s.io cluster-baremetal-operator"), "built-in kind")
+	assert.NotNil(t, find(p, "SecurityContextConstraints.security.openshift.io insights-runtime-extractor-scc"), "kind with a CRD")
 }
 
 // TestRealReleasesShareMemory limits the memory of an update: the next release needs little memory besides the running one.
@@ -395,5 +397,37 @@ func BenchmarkLoadBesideRunning(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		loadReal(b, "4.23.0", opts)
+	}
+}
+
+// TestAppliedObjectsAreNoOrphans updates between two releases that differ in the namespaces of cluster-scoped objects, which an API server
+// ignores. Earlier versions of the operator recorded such namespaces.
+func TestAppliedObjectsAreNoOrphans(t *testing.T) {
+	for _, tt := range []struct{ from, to, recorded string }{
+		{"4.22.9", "4.23.0", ""}, {"4.22.9", "4.23.0", "stray"}, {"4.23.0", "4.22.9", ""}, {"4.23.0", "4.22.9", "stray"},
+	} {
+		t.Run("from "+tt.from+" "+tt.recorded, func(t *testing.T) {
+			inv := inventory.Inventory{}
+			for _, m := range realPayload(t, tt.from).Manifests {
+				id := m.ID()
+				if id.Namespace == "" {
+					id.Namespace = tt.recorded
+				}
+				inv = inv.With(inventory.Record{ID: id, Version: m.GVK().Version, Release: tt.from, File: m.File})
+			}
+			next := realPayload(t, tt.to)
+			bare := func(id manifest.ID) manifest.ID { return manifest.ID{Group: id.Group, Kind: id.Kind, Name: id.Name} }
+			applied, anywhere := map[manifest.ID]bool{}, map[manifest.ID]bool{}
+			for _, m := range next.Manifests {
+				applied[m.ID()], anywhere[bare(m.ID())] = true, true
+			}
+			named, skipped := next.Named()
+			orphans := inventory.Plan(inv, named, skipped, tt.to).Orphans()
+			assert.NotEmpty(t, orphans)
+			for _, o := range orphans {
+				isApplied := applied[o.ID] || applied[bare(o.ID)] || o.ID.Namespace == "" && anywhere[o.ID]
+				assert.False(t, isApplied, "release %s applies %s", tt.to, o.ID)
+			}
+		})
 	}
 }

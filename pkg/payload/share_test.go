@@ -89,7 +89,7 @@ func places(p *Payload) map[uintptr]bool {
 	return all
 }
 
-func schema(kind string, fields int) string {
+func definition(kind string, fields int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: %s.example.com}\nspec:\n  properties:\n", kind)
 	for i := range fields {
@@ -112,7 +112,7 @@ func tree(version string, files map[string]string) fstest.MapFS {
 
 func TestLoadSharesWithTheRunningRelease(t *testing.T) {
 	first, err := Load(tree("1.0.0", map[string]string{
-		"0000_10_a_00.yaml": schema("a", 50), "0000_10_b_00.yaml": schema("b", 50),
+		"0000_10_a_00.yaml": definition("a", 50), "0000_10_b_00.yaml": definition("b", 50),
 	}), "", Options{})
 	require.NoError(t, err)
 	// Both CRDs have the same 50 fields, each with a list of one map.
@@ -121,7 +121,7 @@ func TestLoadSharesWithTheRunningRelease(t *testing.T) {
 	before := text(t, first)
 
 	second := tree("1.1.0", map[string]string{
-		"0000_10_a_00.yaml": schema("a", 50), "0000_10_b_00.yaml": schema("b", 51),
+		"0000_10_a_00.yaml": definition("a", 50), "0000_10_b_00.yaml": definition("b", 51),
 	})
 	alone, err := Load(second, "", Options{})
 	require.NoError(t, err)
@@ -153,12 +153,12 @@ func text(t *testing.T, p *Payload) string {
 
 // Values are shared as far as possible even if a release was loaded without sharing or its objects were merged.
 func TestLearnSharesMostUnsharedValues(t *testing.T) {
-	p := &Payload{Manifests: []*manifest.Manifest{parseOne(t, schema("a", 3)), parseOne(t, schema("a", 3))}}
+	p := &Payload{Manifests: []*manifest.Manifest{parseOne(t, definition("a", 3)), parseOne(t, definition("a", 3))}}
 	before := places(p)
 	s := newSharer()
 	s.learn(p)
 	assert.Equal(t, before, places(p), "learn must not move any value")
-	shared, _ := s.share(parseOne(t, schema("a", 3)).Object.Object)
+	shared, _ := s.share(parseOne(t, definition("a", 3)).Object.Object)
 	assert.Equal(t, p.Manifests[0].Object.Object, shared)
 	found := map[uintptr]bool{}
 	collect(shared, found)

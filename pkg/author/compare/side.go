@@ -12,7 +12,7 @@ import (
 
 	imagev1 "github.com/openshift/api/image/v1"
 	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/cluster-version/cvo/internal/errorset"
 	"github.com/cluster-version/cvo/pkg/author/inspect"
@@ -32,7 +32,7 @@ type side struct {
 	manifests []*manifest.Manifest
 	byID      map[manifest.ID][]*manifest.Manifest
 	// clusterScoped contains the cluster-scoped kinds that the release's CRDs define.
-	clusterScoped map[string]bool
+	clusterScoped map[schema.GroupKind]bool
 	// others contains the files that are not manifests.
 	others map[string][]byte
 }
@@ -114,11 +114,10 @@ func (s *side) readFile(name string) ([]*manifest.Manifest, error) {
 
 // index prepares the manifests for the comparison.
 func (s *side) index(options Options) {
-	s.clusterScoped = map[string]bool{}
+	s.clusterScoped = map[schema.GroupKind]bool{}
 	for _, m := range s.manifests {
-		if kind, ok := m.Defines(); ok {
-			scope, _, _ := unstructured.NestedString(m.Object.Object, "spec", "scope")
-			s.clusterScoped[kind.Kind+"."+kind.Group] = scope == "Cluster"
+		if kind, ok := m.DefinesClusterScoped(); ok {
+			s.clusterScoped[kind] = true
 		}
 		if !options.Literal {
 			s.generalize(m)
@@ -135,7 +134,7 @@ func (s *side) index(options Options) {
 func (s *side) identity(m *manifest.Manifest) manifest.ID {
 	id := m.ID()
 	gk := m.GVK().GroupKind()
-	if manifest.ClusterScoped(gk) || s.clusterScoped[gk.Kind+"."+gk.Group] {
+	if manifest.ClusterScoped(gk) || s.clusterScoped[gk] {
 		id.Namespace = ""
 	}
 	return id

@@ -221,11 +221,15 @@ func (l *Ledger) Failure() string {
 	return l.failure
 }
 
-// Orphans returns the objects that the release does not contain.
+// Orphans returns the objects that the release does not contain. It includes the unsaved changes of the rollout, which may show that the
+// release contains an object under another identity.
 func (l *Ledger) Orphans() []inventory.Record {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.inv.Orphans()
+	if l.executor == nil {
+		return l.inv.Orphans()
+	}
+	return l.inv.With(l.executor.Settled().Records(l.plan)...).Orphans()
 }
 
 // Forget drops the record of a deleted object.

@@ -97,7 +97,8 @@ type Inventory struct {
 // Plan returns the inventory at the start of a rollout to the release with the given version. named contains every object with a manifest
 // in the release, including tombstones and manifests that the cluster excludes. skipped lists the files of the release that the operator
 // could not read. All other recorded objects are marked as dropped by version, unless an earlier release already dropped them or their file
-// was skipped. Objects that the release contains again lose their mark. Plan neither adds nor removes records.
+// was skipped. Objects that the release contains again lose their mark. Plan adds no records, and removes only those that
+// WithoutStrayNamespaces removes.
 //
 // Kinds and Namespaces are taken from named, so an inventory that is saved before the rollout shows where the objects will be. The digest
 // is kept if the release stays the same. Otherwise it is empty, and the caller sets it.
@@ -106,7 +107,8 @@ func Plan(inv Inventory, named map[manifest.ID]bool, skipped []string, version s
 	if inv.Release == version {
 		next.Digest = inv.Digest
 	}
-	for id, r := range inv.Records {
+	known := inv.WithoutStrayNamespaces(func(id manifest.ID) bool { return !named[id] && named[withoutNamespace(id)] })
+	for id, r := range known.Records {
 		switch {
 		case named[id]:
 			r.Dropped = ""
@@ -123,6 +125,28 @@ func Plan(inv Inventory, named map[manifest.ID]bool, skipped []string, version s
 	}
 	next.Kinds, next.Namespaces = scope.sorted()
 	return next
+}
+
+// WithoutStrayNamespaces returns the inventory with records of cluster-scoped objects without namespaces. Earlier versions of the operator
+// recorded the namespaces of their manifests. clusterScoped is called for each record. Of several records of one object, one that is not
+// dropped stays.
+func (inv Inventory) WithoutStrayNamespaces(clusterScoped func(manifest.ID) bool) Inventory {
+	records := make(map[manifest.ID]Record, len(inv.Records))
+	for id, r := range inv.Records {
+		if clusterScoped(id) {
+			r.ID = withoutNamespace(id)
+		}
+		if other, twice := records[r.ID]; !twice || other.Dropped != "" {
+			records[r.ID] = r
+		}
+	}
+	inv.Records = records
+	return inv
+}
+
+func withoutNamespace(id manifest.ID) manifest.ID {
+	id.Namespace = ""
+	return id
 }
 
 // With returns the inventory with the given records, which replace earlier records of the same objects.
@@ -147,11 +171,18 @@ func (inv Inventory) Forget(ids ...manifest.ID) Inventory {
 }
 
 // Orphans returns the records of objects that the release no longer contains, in the order of their deletion: protected objects come last,
-// because objects of their kinds keep CustomResourceDefinitions. Otherwise it is the order of Compare.
+// because objects of their kinds keep CustomResourceDefinitions. Otherwise it is the order of Compare. A dropped record is no orphan if the
+// release contains its object under another identity, for example in another API group.
 func (inv Inventory) Orphans() []Record {
+	contained := map[types.UID]bool{}
+	for _, r := range inv.Records {
+		if r.Dropped == "" && r.UID != "" {
+			contained[r.UID] = true
+		}
+	}
 	var orphans []Record
 	for _, r := range inv.Records {
-		if r.Dropped != "" {
+		if r.Dropped != "" && !contained[r.UID] {
 			orphans = append(orphans, r)
 		}
 	}

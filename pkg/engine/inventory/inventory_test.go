@@ -48,6 +48,33 @@ func TestPlanMarksDroppedObjects(t *testing.T) {
 	}
 }
 
+func TestPlanIgnoresStrayNamespaces(t *testing.T) {
+	role := func(namespace string) manifest.ID {
+		return manifest.ID{Group: "rbac.authorization.k8s.io", Kind: "ClusterRole", Namespace: namespace, Name: "a"}
+	}
+	for _, tt := range []struct {
+		name    string
+		records []Record
+	}{
+		{"it renames the record", []Record{{ID: role("stray"), UID: "1"}}},
+		{"it renames a dropped record", []Record{{ID: role("stray"), UID: "1", Dropped: "1.5.0"}}},
+		{"it drops the record of an earlier namespace", []Record{{ID: role("earlier"), UID: "2", Dropped: "1.5.0"}, {ID: role("stray"), UID: "1"}}},
+		{"it drops the record with the namespace", []Record{{ID: role("stray"), UID: "2", Dropped: "1.5.0"}, {ID: role(""), UID: "1"}}},
+		{"it drops the record without the namespace", []Record{{ID: role("stray"), UID: "1"}, {ID: role(""), UID: "2", Dropped: "1.5.0"}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inv := Inventory{Release: "1.0.0"}.With(tt.records...)
+			before := maps.Clone(inv.Records)
+			got := Plan(inv, map[manifest.ID]bool{role(""): true}, nil, "2.0.0")
+			assert.Equal(t, map[manifest.ID]Record{role(""): {ID: role(""), UID: "1"}}, got.Records)
+			assert.Equal(t, before, inv.Records, "the argument does not change")
+		})
+	}
+	moved := Plan(Inventory{}.With(Record{ID: object("a")}), map[manifest.ID]bool{{Group: "apps", Kind: "Deployment", Namespace: "y", Name: "a"}: true}, nil, "2.0.0")
+	require.Len(t, moved.Orphans(), 1)
+	assert.Equal(t, object("a"), moved.Orphans()[0].ID, "an object in another namespace is another object")
+}
+
 func TestPlanDescribesTheRelease(t *testing.T) {
 	inv := Inventory{
 		Release: "1.0.0", Digest: "sha256:1", Namespaces: []string{"old"}, Kinds: []schema.GroupKind{{Kind: "Old"}},
@@ -96,6 +123,26 @@ func TestOrphansAreSorted(t *testing.T) {
 		"CustomResourceDefinition.apiextensions.k8s.io widgets.example.com",
 	}, got, "definitions come last")
 	assert.Empty(t, Inventory{}.Orphans())
+}
+
+// TestOrphansExcludeObjectsOfTheRelease covers an object that the API server serves in two groups.
+func TestOrphansExcludeObjectsOfTheRelease(t *testing.T) {
+	ingress := func(group, name string) manifest.ID {
+		return manifest.ID{Group: group, Kind: "Ingress", Namespace: "x", Name: name}
+	}
+	inv := Inventory{}.With(
+		Record{ID: ingress("extensions", "moved"), UID: "1", Dropped: "2.0.0"}, Record{ID: ingress("networking.k8s.io", "moved"), UID: "1"},
+		Record{ID: ingress("extensions", "replaced"), UID: "2", Dropped: "2.0.0"}, Record{ID: ingress("networking.k8s.io", "replaced"), UID: "3"},
+		Record{ID: ingress("extensions", "unknown"), Dropped: "2.0.0"}, Record{ID: ingress("networking.k8s.io", "unknown")},
+		Record{ID: ingress("extensions", "twice"), UID: "4", Dropped: "2.0.0"}, Record{ID: ingress("networking.k8s.io", "twice"), UID: "4", Dropped: "2.0.0"},
+	)
+	var got []string
+	for _, r := range inv.Orphans() {
+		got = append(got, r.ID.String())
+	}
+	assert.Equal(t, []string{
+		"Ingress.extensions x/replaced", "Ingress.extensions x/twice", "Ingress.extensions x/unknown", "Ingress.networking.k8s.io x/twice",
+	}, got)
 }
 
 func TestContentIsWrittenAsHex(t *testing.T) {

@@ -78,7 +78,7 @@ func Find(ctx context.Context, config *rest.Config, namespace, owner string, pru
 	if err != nil {
 		return List{}, fmt.Errorf("reading the served kinds: %w", err)
 	}
-	inv, complete, err := f.load(ctx)
+	inv, complete, err := f.load(ctx, served)
 	if err != nil {
 		return List{}, err
 	}
@@ -90,7 +90,7 @@ func Find(ctx context.Context, config *rest.Config, namespace, owner string, pru
 	for _, r := range inv.Orphans() {
 		list.Orphans = append(list.Orphans, f.dropped(ctx, served, labeled, r))
 	}
-	unrecorded, err := f.unrecorded(ctx, labeled, inv)
+	unrecorded, err := f.unrecorded(ctx, served, labeled, inv)
 	if err != nil {
 		return List{}, err
 	}
@@ -109,15 +109,19 @@ type finder struct {
 	warnings map[string]bool
 }
 
-// servedKinds maps kinds to resources. unknown contains the groups whose kinds are unknown because discovery failed.
+// servedKinds maps kinds to resources, and contains the cluster-scoped kinds. unknown contains the groups whose kinds are unknown because
+// discovery failed.
 type servedKinds struct {
-	resources map[schema.GroupKind]schema.GroupVersionResource
-	unknown   map[string]error
+	resources     map[schema.GroupKind]schema.GroupVersionResource
+	clusterScoped map[schema.GroupKind]bool
+	unknown       map[string]error
 }
 
 // discover reads the kinds that the server serves. If an extension API server is down, only its kinds are missing.
 func (f *finder) discover(ctx context.Context, client *discovery.DiscoveryClient) (servedKinds, error) {
-	served := servedKinds{resources: map[schema.GroupKind]schema.GroupVersionResource{}, unknown: map[string]error{}}
+	served := servedKinds{
+		resources: map[schema.GroupKind]schema.GroupVersionResource{}, clusterScoped: map[schema.GroupKind]bool{}, unknown: map[string]error{},
+	}
 	lists, err := client.ServerPreferredResourcesWithContext(ctx)
 	failed, partial := discovery.GroupDiscoveryFailedErrorGroups(err)
 	if err != nil && !partial {
@@ -137,15 +141,16 @@ func (f *finder) discover(ctx context.Context, client *discovery.DiscoveryClient
 			if _, ok := served.resources[kind]; ok || strings.Contains(r.Name, "/") || !slices.Contains(r.Verbs, "list") {
 				continue
 			}
-			served.resources[kind] = gv.WithResource(r.Name)
+			served.resources[kind], served.clusterScoped[kind] = gv.WithResource(r.Name), !r.Namespaced
 		}
 	}
 	return served, nil
 }
 
 // load reads the inventory. complete is false if parts of it cannot be read.
-func (f *finder) load(ctx context.Context) (inv inventory.Inventory, complete bool, err error) {
+func (f *finder) load(ctx context.Context, served servedKinds) (inv inventory.Inventory, complete bool, err error) {
 	inv, err = f.store.Load(ctx)
+	inv = inv.WithoutStrayNamespaces(func(id manifest.ID) bool { return served.clusterScoped[GroupKind(id)] })
 	if damaged, ok := errors.AsType[*inventory.DamagedError](err); ok {
 		f.warnings[damaged.Error()] = true
 		return inv, false, nil
@@ -261,7 +266,7 @@ func (f *finder) get(ctx context.Context, served servedKinds, r inventory.Record
 
 // unrecorded returns the objects that we applied but that have no record. The operator records an object shortly after applying it. So if
 // unrecorded finds any, it reads the inventory again.
-func (f *finder) unrecorded(ctx context.Context, labeled map[manifest.ID]*metav1.PartialObjectMetadata, inv inventory.Inventory) ([]Orphan, error) {
+func (f *finder) unrecorded(ctx context.Context, served servedKinds, labeled map[manifest.ID]*metav1.PartialObjectMetadata, inv inventory.Inventory) ([]Orphan, error) {
 	ids := map[manifest.ID]bool{}
 	for id, meta := range labeled {
 		if _, recorded := inv.Records[id]; ownership.Applied(meta.ManagedFields) && !recorded {
@@ -271,7 +276,7 @@ func (f *finder) unrecorded(ctx context.Context, labeled map[manifest.ID]*metav1
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	later, _, err := f.load(ctx)
+	later, _, err := f.load(ctx, served)
 	if err != nil {
 		return nil, err
 	}

@@ -306,3 +306,24 @@ func TestFindSearchesAllKindsIfTheInventoryIsDamaged(t *testing.T) {
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// TestFindIgnoresStrayNamespaces covers records of earlier versions of the operator, which contain the namespaces of cluster-scoped manifests.
+func TestFindIgnoresStrayNamespaces(t *testing.T) {
+	s := newSetting(t, "stray")
+	dyn, err := dynamic.NewForConfig(s.config)
+	require.NoError(t, err)
+	var ids []manifest.ID
+	for _, name := range []string{"stray-kept", "stray-left"} {
+		object := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "rules": []any{}}}
+		object.SetName(name)
+		object.SetLabels(map[string]string{api.OwnedByLabel: s.name})
+		_, err = dyn.Resource(rbacv1.SchemeGroupVersion.WithResource("clusterroles")).Apply(t.Context(), name, object, metav1.ApplyOptions{FieldManager: api.FieldManager})
+		require.NoError(t, err)
+		ids = append(ids, manifest.ID{Group: rbacv1.GroupName, Kind: "ClusterRole", Namespace: "elsewhere", Name: name})
+	}
+	s.record(ids...)
+	s.drop(ids[0])
+	left := ids[1]
+	left.Namespace = ""
+	assert.Equal(t, []orphans.Orphan{{ID: left, LastRelease: "1.0.0", DroppedBy: "1.1.0", Exists: new(true)}}, s.find(s.config).Orphans)
+}

@@ -19,6 +19,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/install/target"
+	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
 // readInstallation reads the installation and returns an error if removing it is not allowed.
@@ -60,6 +61,11 @@ func (u *remover) readInventory(ctx context.Context) error {
 	} else if err != nil {
 		return err
 	}
+	clusterScoped := map[schema.GroupKind]bool{}
+	for _, object := range u.owned {
+		clusterScoped[object.GroupVersionKind().GroupKind()] = object.Namespace == ""
+	}
+	inv = inv.WithoutStrayNamespaces(func(id manifest.ID) bool { return clusterScoped[schema.GroupKind{Group: id.Group, Kind: id.Kind}] })
 	u.records = inv.Records
 	return nil
 }

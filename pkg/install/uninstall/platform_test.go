@@ -362,6 +362,10 @@ func TestUninstallDeletesInReverseOrder(t *testing.T) {
 	slice := &discoveryv1.EndpointSlice{ObjectMeta: named("base", "dns-x7z"), AddressType: discoveryv1.AddressTypeIPv4}
 	slice.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Service", Name: "dns", UID: service.UID, Controller: new(true)}}
 	brought("", 0, slice)
+	role := manifest.ID{Group: rbacv1.GroupName, Kind: "ClusterRole", Name: "dns"}
+	stray := inv.Records[role]
+	stray.ID.Namespace = "base" // as recorded by earlier versions of the operator
+	inv = inv.Forget(role).With(stray)
 	clients, err := kubernetes.NewForConfig(cfg)
 	require.NoError(t, err)
 	require.NoError(t, inventory.NewStore(clients.CoreV1(), api.OperatorNamespace, "version").Save(t.Context(), inv))
