@@ -78,7 +78,7 @@ const (
 	// CapabilityAnnotation lists capabilities, separated by "+". Clusters get the manifest if all of them are enabled.
 	// `cvo release lint --explain unknown-capability` lists the names, which are fixed.
 	CapabilityAnnotation = "capability.openshift.io/name"
-	// CreateOnlyAnnotation is "true" if the operator creates the object when it is missing, and never updates it.
+	// CreateOnlyAnnotation is "true" if the operator creates the object when it is missing, and never updates or prunes it.
 	CreateOnlyAnnotation = "release.openshift.io/create-only"
 	// DeleteAnnotation is "true" on a tombstone: the operator deletes the object.
 	DeleteAnnotation = "release.openshift.io/delete"

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/apply/kinds"
+	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
@@ -97,6 +98,24 @@ func TestCreateOnlyKeepsAnObjectCreatedMeanwhile(t *testing.T) {
 	}
 	assert.Equal(t, apply.Change{Action: apply.Kept}, must(t, a, m))
 	assert.Equal(t, "theirs", known(t, m))
+}
+
+// TestPruneKeepsCreateOnlyObjects drops the manifests of an object that was posted and of one that was applied, because its kind was new.
+func TestPruneKeepsCreateOnlyObjects(t *testing.T) {
+	crd := widgets(t, "pruned.example.com")
+	mapper := newKind(t, crd)
+	serveCRD(t, crd)
+	a, _ := connectBy(t, owner, mapper)
+	posted := configMap(t, namespace(t), "once", `{release.openshift.io/create-only: "True"}`, "{k: v}")
+	for m, applied := range map[*manifest.Manifest]bool{posted: false, onceWidget(t, "pruned.example.com", "ours"): true} {
+		created := must(t, a, m)
+		require.Equal(t, apply.Created, created.Action)
+		require.Equal(t, applied, ownership.Applied(live(t, m).GetManagedFields()))
+		change, err := a.Prune(t.Context(), m.GVK(), m.Object.GetNamespace(), "once", created.UID)
+		require.NoError(t, err)
+		assert.Equal(t, apply.Change{Action: apply.Skipped, Message: "it is create-only, so it belongs to other clients"}, change)
+		assert.Nil(t, live(t, m).GetDeletionTimestamp())
+	}
 }
 
 func TestKindCountsAsNewForAWhile(t *testing.T) {

@@ -1,6 +1,8 @@
 package ownership
 
 import (
+	"strings"
+
 	configv1 "github.com/openshift/api/config/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -40,14 +42,16 @@ func Controlled(m *metav1.PartialObjectMetadata) string {
 }
 
 // KeepsOrphan returns the reason not to delete an object of an earlier release: an orphan has the recorded UID if there is one, our owner's
-// label and fields of ours, and no foreign controller. The reason is empty if the object may be deleted. It is temporary if it may end
-// without an administrator.
+// label and fields of ours, and no foreign controller. Create-only objects belong to other clients after their creation, which was an apply
+// of ours if their kind was new. The reason is empty if the object may be deleted. It is temporary if it may end without an administrator.
 func KeepsOrphan(m *metav1.PartialObjectMetadata, owner string, recorded types.UID) (reason string, temporary bool) {
 	switch {
 	case recorded != "" && m.UID != recorded:
 		return "it is a newer object with the same name", false
 	case owner == "" || m.Labels[api.OwnedByLabel] != owner:
 		return "it does not have the version operator's label", false
+	case strings.EqualFold(m.Annotations[api.CreateOnlyAnnotation], "true"):
+		return "it is create-only, so it belongs to other clients", false
 	case !Applied(m.ManagedFields):
 		return "it has no fields of the version operator", false
 	}
