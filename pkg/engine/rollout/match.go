@@ -83,7 +83,7 @@ func (p *pass) look(ctx context.Context, m *manifest.Manifest, e *entry) observe
 	return observe.Look{}
 }
 
-// check evaluates the gate, except for objects in a repair truce and for finished Jobs with a TTL.
+// check evaluates the gate, except for objects in a repair truce, finished Jobs with a TTL and CRDs of other clients.
 func (p *pass) check(n *taskgraph.Node, t *task, s *slot) {
 	e := &s.entry
 	if s.verdict.Reason != "" || !t.gated || t.hasTTL && e.wait.finished {
@@ -93,6 +93,12 @@ func (p *pass) check(n *taskgraph.Node, t *task, s *slot) {
 		return
 	}
 	object := p.Observer.Object(t.id)
+	if object == nil && e.applied.ByName && !isClusterOperator(n.Manifest) {
+		// Another client has installed the CRD. It lacks our label, so no watch of the gate delivers it. If its kind is not served, the
+		// applies of its resources report that.
+		s.verdict.State = gate.Settled
+		return
+	}
 	if t.workload && object != nil {
 		e.scaledToZero = gate.ScaledToZero(object, n.Manifest)
 	}

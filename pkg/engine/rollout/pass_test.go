@@ -585,3 +585,24 @@ func TestRunUsesManyWorkers(t *testing.T) {
 		assert.Equal(t, 400, progress.Done)
 	})
 }
+
+// TestCreateOnlyCRDOfAnotherClientSettles checks a CRD that another client has installed. It lacks our label, so the gate never sees it.
+func TestCreateOnlyCRDOfAnotherClientSettles(t *testing.T) {
+	crd := parse(t, "10_a_01", `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: a,
+		annotations: {release.openshift.io/create-only: "true"}}}`)
+	for _, tt := range []struct {
+		name   string
+		action apply.Action
+		want   bool
+	}{
+		{"settles if it exists already", apply.Kept, true},
+		{"waits for its conditions if we have created it", apply.Created, false},
+	} {
+		t.Run("it "+tt.name, func(t *testing.T) {
+			c := newCluster()
+			c.answers["a"] = apply.Change{Action: tt.action}
+			progress, _ := c.roll(t, newPlan(t, release.Updating, crd), rollout.Settled{})
+			assert.Equal(t, tt.want, progress.Complete, waitsFor(progress))
+		})
+	}
+}
