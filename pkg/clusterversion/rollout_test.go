@@ -221,6 +221,8 @@ func TestOnlyRecordsOfTheSameReleaseAreTrusted(t *testing.T) {
 	other := kept("1.1.0")
 	assert.Zero(t, reliable(other, next).Records[id].Content, "the object may have values of the other release")
 	assert.Equal(t, inventory.Content{1}, other.Records[id].Content, "the inventory itself is unchanged")
+	other.Records[id] = inventory.Record{ID: id, Content: inventory.Content{1}, Finished: true}
+	assert.Equal(t, inventory.Content{1}, reliable(other, next).Records[id].Content, "a finished Job does not run again")
 	next.Image = "example.com/r:tag"
 	assert.Equal(t, inventory.Content{1}, reliable(kept("1.1.0"), next).Records[id].Content, "for a tag, the release may be the same")
 }

@@ -126,7 +126,8 @@ func (u *underway) begin(key string, b beginning) bool {
 
 // reliable returns the part of an inventory that a rollout can rely on. An earlier process may have died after it applied objects and
 // before it saved the inventory. The cluster then has values of another release where the inventory records ours. managedFields does not
-// show this, because it lists fields without values. So all objects in an inventory of another release are applied again.
+// show this, because it lists fields without values. So all objects in an inventory of another release are applied again, except finished
+// Jobs with a TTL: they would run again, and the values of a Job that still exists belong to its UID.
 func reliable(inv inventory.Inventory, next release.Release) inventory.Inventory {
 	digest := string(release.Pullspec(next.Image).Digest())
 	if digest == "" || inv.Digest == "" || inv.Digest == digest {
@@ -134,7 +135,9 @@ func reliable(inv inventory.Inventory, next release.Release) inventory.Inventory
 	}
 	inv.Records = maps.Clone(inv.Records)
 	for id, r := range inv.Records {
-		r.Content = inventory.Content{}
+		if !r.Finished {
+			r.Content = inventory.Content{}
+		}
 		inv.Records[id] = r
 	}
 	return inv

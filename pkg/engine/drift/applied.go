@@ -184,9 +184,9 @@ func (a Applied) Watched(state *observe.State, now time.Time) Applied {
 	return a
 }
 
-// Restarted returns the state at the start of a new rollout. Skipped objects are applied again. So are objects with dropped fields, because
-// another release may contain schemas with them.
-func (a Applied) Restarted(anotherRelease bool) Applied {
-	a.Stands = a.Stands && a.Result != report.Skipped && (len(a.Dropped) == 0 || !anotherRelease)
+// Restarted returns the state at the start of a new rollout. Skipped objects are applied again. If retryDropped is set, so are objects with
+// dropped fields, because another release may contain schemas with them.
+func (a Applied) Restarted(retryDropped bool) Applied {
+	a.Stands = a.Stands && a.Result != report.Skipped && (len(a.Dropped) == 0 || !retryDropped)
 	return a
 }

@@ -90,7 +90,7 @@ func Check(obj client.Object, want Want) Verdict {
 	if (want.UID != "" && obj.GetUID() != want.UID) || obj.GetGeneration() < want.Generation {
 		return waiting(api.ReasonNotObserved, "the latest state of %s has not been observed yet", want.Manifest.ID())
 	}
-	if obj.GetDeletionTimestamp() != nil {
+	if obj.GetDeletionTimestamp() != nil && !isComplete(obj) {
 		return failed(api.ReasonDeleting, "%s is being deleted; finalizers: %v", want.Manifest.ID(), obj.GetFinalizers())
 	}
 	if ignored {

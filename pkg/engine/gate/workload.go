@@ -149,6 +149,12 @@ func Job(j *batchv1.Job) Verdict {
 	return waiting(api.ReasonWorkloadNotAvailable, "Job %s/%s is not complete", j.Namespace, j.Name)
 }
 
+// isComplete reports whether obj is a complete Job. Its deletion, for example after its TTL, does not undo its work.
+func isComplete(obj client.Object) bool {
+	job, ok := obj.(*batchv1.Job)
+	return ok && Job(job).State == Settled
+}
+
 func deploymentCondition(d *appsv1.Deployment, kind appsv1.DeploymentConditionType) *appsv1.DeploymentCondition {
 	for i := range d.Status.Conditions {
 		if d.Status.Conditions[i].Type == kind {

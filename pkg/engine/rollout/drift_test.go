@@ -816,14 +816,17 @@ func TestRunDoesNotRepeatFinishedJobs(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name, ttl string
+		dropped   []string
 		again     bool
 	}{
 		{name: "does not recreate a Job with a TTL", ttl: "ttlSecondsAfterFinished: 60"},
+		{name: "does not recreate a Job with a TTL and dropped fields", ttl: "ttlSecondsAfterFinished: 60", dropped: []string{"spec.new"}},
 		{name: "recreates a Job without a TTL", again: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCluster()
 			c.finish("a")
+			c.dropped["a"] = tt.dropped
 			plan := newPlan(t, release.Reconciling, job(tt.ttl))
 			progress, settled := c.roll(t, plan, rollout.Settled{})
 			require.True(t, progress.Complete)
@@ -841,6 +844,44 @@ func TestRunDoesNotRepeatFinishedJobs(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestChangedFinishedJobsRunAgain checks a finished Job with a TTL and dropped fields whose manifest the next release changes.
+func TestChangedFinishedJobsRunAgain(t *testing.T) {
+	job := func(ttl int) *rollout.Plan {
+		return newPlan(t, release.Reconciling, parse(t, "10_a_01", fmt.Sprintf(
+			"{apiVersion: batch/v1, kind: Job, metadata: {namespace: ns, name: a}, spec: {ttlSecondsAfterFinished: %d}}", ttl)))
+	}
+	c := newCluster()
+	c.finish("a")
+	c.dropped["a"] = []string{"spec.new"}
+	_, settled := c.roll(t, job(60), rollout.Settled{})
+	for _, next := range []rollout.Settled{
+		settled.Restart(true), rollout.Restore(inventory.Inventory{}.With(settled.Records(job(60))...), "1.2.0"),
+	} {
+		c.vanish("a")
+		c.takeLog()
+		c.roll(t, job(61), next)
+		assert.Equal(t, []string{"apply a"}, c.takeLog())
+	}
+}
+
+// TestJobsThatAreDeletedOnCompletionDoNotRunAgain checks a Job whose deletion, in the foreground, begins before the pass after its
+// completion.
+func TestJobsThatAreDeletedOnCompletionDoNotRunAgain(t *testing.T) {
+	c := newCluster()
+	plan := newPlan(t, release.Updating, parse(t, "10_a_01",
+		"{apiVersion: batch/v1, kind: Job, metadata: {namespace: ns, name: a}, spec: {ttlSecondsAfterFinished: 0}}"))
+	_, settled := c.roll(t, plan, rollout.Settled{})
+	c.takeLog()
+	c.finish("a")
+	c.objects["a"].SetDeletionTimestamp(new(metav1.Now()))
+	c.touch("a", func(s *observe.State) { s.Deleting, s.Finalizers = true, []string{metav1.FinalizerDeleteDependents} })
+	_, settled = c.roll(t, plan, settled)
+	c.vanish("a")
+	progress, _ := c.roll(t, plan, settled)
+	assert.Empty(t, c.takeLog())
+	assert.True(t, progress.Complete)
 }
 
 func TestRunDoesNotProbeObjectsInDeletion(t *testing.T) {

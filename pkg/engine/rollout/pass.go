@@ -210,7 +210,7 @@ func (p *pass) visit(ctx context.Context, n *taskgraph.Node) taskgraph.Outcome {
 		if isClusterOperator(n.Manifest) && !s.entry.wait.since.IsZero() {
 			p.changes.Add(1)
 		}
-		s.entry.wait = s.entry.wait.met()
+		s.entry.wait = s.entry.wait.met(t.hasTTL)
 	case s.entry.wait.since.IsZero(), s.entry.wait.since.After(p.Clock.Now()): // set by a predecessor's clock
 		s.entry.wait.since = p.waitingSince(n, &s)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/engine/gate"
+	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/engine/observe"
 	"github.com/cluster-version/cvo/pkg/engine/report"
 	"github.com/cluster-version/cvo/pkg/engine/rollout"
@@ -430,6 +431,13 @@ func TestDroppedFieldsAreReported(t *testing.T) {
 	assert.Equal(t, want, progress.Dropped)
 	progress, _ = c.roll(t, plan, settled)
 	assert.Equal(t, want, progress.Dropped, "a later pass still reports the fields")
+	c.takeLog()
+	for _, next := range []rollout.Settled{
+		settled.Restart(true), rollout.Restore(inventory.Inventory{}.With(settled.Records(plan)...), "1.1.0"),
+	} {
+		c.roll(t, plan, next)
+		assert.Equal(t, []string{"apply a"}, c.takeLog(), "the server may know the fields now")
+	}
 }
 
 // TestFieldsOfChangedDefinitions applies a custom resource after its definition, as an update does. The server does not know a field of it.

@@ -47,7 +47,8 @@ type entry struct {
 type wait struct {
 	// reached is true once the gate has settled in this rollout. From then on the object counts as done.
 	reached bool
-	// finished is true once the gate has settled for this content, in any rollout.
+	// finished is true once a Job with a TTL has finished with this content, in any rollout. A restored entry may also have it if it has no
+	// TTL.
 	finished bool
 	// since is the time since when passes have continuously found the gate unsettled, or an earlier start in the object itself; zero if the
 	// gate is settled.
@@ -77,8 +78,8 @@ func (w wait) answered() wait {
 }
 
 // met returns the wait after the gate has settled.
-func (w wait) met() wait {
-	w.reached, w.finished, w.since = true, true, time.Time{}
+func (w wait) met(hasTTL bool) wait {
+	w.reached, w.finished, w.since = true, hasTTL, time.Time{}
 	return w
 }
 
@@ -92,13 +93,14 @@ func (w wait) restarted(anotherRelease bool) wait {
 
 // Restart returns a Settled for a new rollout. It keeps the applied content, but a watch must confirm the content before it counts. Failed
 // objects are retried immediately. Tombstones that an install skipped become pending. For another release, it also resets settled gates and
-// waits, and applies objects with dropped fields again, because the release may contain schemas with the fields. For another
-// selection of the same release's manifests it keeps them, so neither progress nor waiting times restart.
+// waits, and applies objects with dropped fields again, because the release may contain schemas with the fields. Only
+// finished Jobs with a TTL do not run again. For another selection of the same release's manifests it keeps them, so neither progress nor
+// waiting times restart.
 func (s Settled) Restart(anotherRelease bool) Settled {
 	next := make(map[manifest.ID]entry, len(s.entries))
 	for id, e := range s.entries {
 		next[id] = entry{
-			applied: e.applied.Restarted(anotherRelease), observed: e.observed.Restarted(), wait: e.wait.restarted(anotherRelease),
+			applied: e.applied.Restarted(anotherRelease && !e.wait.finished), observed: e.observed.Restarted(), wait: e.wait.restarted(anotherRelease),
 			scaledToZero: e.scaledToZero,
 		}
 	}
@@ -145,7 +147,9 @@ func (s Settled) Records(plan *Plan) []inventory.Record {
 		r := e.applied.Record()
 		r.ID, r.Version, r.File, r.Document = id, n.Manifest.GVK().Version, n.Manifest.File, n.Manifest.Document
 		r.Release, r.Reached = plan.Release.Version, e.wait.reached
-		r.Finished = plan.tasks[n.Index].hasTTL && e.wait.finished
+		if plan.tasks[n.Index].hasTTL && e.wait.finished {
+			r.Finished, r.Content = true, e.applied.Content // also with dropped fields: the content identifies the Job that has run
+		}
 		if isClusterOperator(n.Manifest) {
 			r.Since = e.wait.since.UTC().Truncate(time.Second)
 		}
