@@ -38,7 +38,7 @@ func known(t *testing.T, m *manifest.Manifest) string {
 func newKind(t *testing.T, crd *manifest.Manifest) apply.Mapper {
 	t.Helper()
 	mapper := kinds.NewMapper(clock.RealClock{}, discoverer(t), []*manifest.Manifest{crd})
-	require.False(t, mapper.Served(t.Context(), crd.GVK().GroupKind().WithVersion("v0")))
+	require.NoError(t, mapper.Load(t.Context()))
 	return mapper
 }
 
@@ -123,7 +123,7 @@ func TestKindCountsAsNewForAWhile(t *testing.T) {
 	crd := widgets(t, "young.example.com")
 	mapper := kinds.NewMapper(clk, discoverer(t), []*manifest.Manifest{crd})
 	gvk := onceWidget(t, "young.example.com", "x").GVK()
-	require.False(t, mapper.Served(t.Context(), gvk))
+	require.NoError(t, mapper.Load(t.Context()))
 	for _, tt := range []struct {
 		age time.Duration
 		new bool

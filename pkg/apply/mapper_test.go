@@ -302,6 +302,27 @@ func TestMapperUsesPartlyBrokenDiscovery(t *testing.T) {
 	require.NoError(t, err, "known kinds must be kept")
 }
 
+// TestMapperRetriesAFailedFirstRead checks that a failed read does not count as a server without kinds.
+func TestMapperRetriesAFailedFirstRead(t *testing.T) {
+	clk := clocktesting.NewFakePassiveClock(time.Now())
+	failed := errors.New("connection refused")
+	crd := widgets(t, "first.example.com")
+	m := kinds.NewMapper(clk, discoveryFunc(func(context.Context) ([]*metav1.APIResourceList, error) {
+		return coreV1("Pod", "pods"), failed
+	}), []*manifest.Manifest{crd})
+	gvk := schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
+	_, err := m.Known(t.Context(), gvk)
+	require.ErrorIs(t, err, failed)
+	mapping, err := m.Mapping(t.Context(), schema.GroupVersionKind{Group: "first.example.com", Version: "v1", Kind: "Widget"})
+	require.NoError(t, err)
+	assert.False(t, mapping.New, "the kind may be served already")
+
+	clk.SetTime(clk.Now().Add(time.Second))
+	failed = nil
+	_, err = m.Known(t.Context(), gvk)
+	require.NoError(t, err)
+}
+
 // TestUnreachableServerIsNotAMissingKind checks that an unreachable server does not count as a server without the kind. Otherwise,
 // tombstones would count as settled.
 func TestUnreachableServerIsNotAMissingKind(t *testing.T) {

@@ -88,12 +88,13 @@ type Mapper struct {
 
 // snapshot is the immutable result of one read of discovery.
 type snapshot struct {
-	at     time.Time
+	at time.Time
+	// served is nil until a read has succeeded.
 	served map[schema.GroupVersionKind]Mapping
 	// preferred contains each kind in the version that the server prefers.
 	preferred map[schema.GroupKind]Mapping
 	failed    map[schema.GroupVersion]error
-	err       error // reading failed; the rest is from the previous snapshot
+	err       error // reading failed; the rest, except at, is from the previous snapshot
 }
 
 // NewMapper returns a mapper that takes the kinds of CRDs from manifests and asks the server for all other kinds.
@@ -181,10 +182,10 @@ func (m *Mapper) refresh(ctx context.Context) (snapshot, error) {
 const newFor = 10 * time.Second
 
 // isNew reports whether a kind of the release was not served at the last read of discovery and is now requested for the first time. It
-// returns false before the first read.
+// returns false before the first read that succeeds.
 func (m *Mapper) isNew(gvk schema.GroupVersionKind) bool {
 	last := m.last.Value()
-	if _, served := last.served[gvk]; served || last.at.IsZero() {
+	if _, served := last.served[gvk]; served || last.served == nil {
 		return false
 	}
 	m.mu.Lock()
@@ -197,10 +198,10 @@ func (m *Mapper) isNew(gvk schema.GroupVersionKind) bool {
 	return m.clock.Since(first) < newFor
 }
 
-// Known is Mapping from memory. It reads discovery only if that has never been read.
+// Known is Mapping from memory. It reads discovery only if no read has succeeded yet.
 func (m *Mapper) Known(ctx context.Context, gvk schema.GroupVersionKind) (Mapping, error) {
 	last := m.last.Value()
-	if last.at.IsZero() {
+	if last.served == nil {
 		return m.Mapping(ctx, gvk)
 	}
 	if mapping, ok := m.crds[gvk]; ok {
@@ -209,13 +210,21 @@ func (m *Mapper) Known(ctx context.Context, gvk schema.GroupVersionKind) (Mappin
 	return last.mapping(gvk)
 }
 
-// Served reports whether the last read of discovery contains a kind. CRDs of the release count only once they are served.
-func (m *Mapper) Served(ctx context.Context, gvk schema.GroupVersionKind) bool {
-	last := m.last.Value()
-	if last.at.IsZero() {
-		last, _ = m.refresh(ctx)
+// Load reads discovery unless a read has succeeded already. It returns the error of the read; a failed extension API server is no error.
+func (m *Mapper) Load(ctx context.Context) error {
+	if m.last.Value().served != nil {
+		return nil
 	}
-	_, ok := last.served[gvk]
+	if err := m.Refresh(ctx); err != nil {
+		return fmt.Errorf("reading discovery: %w", err)
+	}
+	return nil
+}
+
+// Served reports whether the last successful read of discovery contains a kind; Load makes the first one. CRDs of the release count only
+// once they are served.
+func (m *Mapper) Served(gvk schema.GroupVersionKind) bool {
+	_, ok := m.last.Value().served[gvk]
 	return ok
 }
 

@@ -53,8 +53,12 @@ func newApplier(applier *apply.Applier, o *Observer, reader client.Reader, manif
 	return c
 }
 
-// Prepare reads the configuration if it has changed since the last read. The first call always reads it.
+// Prepare reads the configuration if it has changed since the last read. The first call always reads it. Prepare fails until discovery has
+// been read, because no kind counts as served before: nothing would be injected, and no watch would start.
 func (c *Applier) Prepare(ctx context.Context) error {
+	if err := c.observer.mapper.Load(ctx); err != nil {
+		return err
+	}
 	if !c.asked {
 		return nil
 	}
@@ -62,7 +66,7 @@ func (c *Applier) Prepare(ctx context.Context) error {
 	anyExists := false
 	for i, object := range injections() {
 		// Kinds that are not served yet, as on a new cluster, are neither read nor watched.
-		if !c.observer.mapper.Served(ctx, configv1.GroupVersion.WithKind(object.kind)) {
+		if !c.observer.mapper.Served(configv1.GroupVersion.WithKind(object.kind)) {
 			continue
 		}
 		c.observer.use(object.scope())

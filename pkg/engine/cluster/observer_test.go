@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
@@ -20,11 +21,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"github.com/cluster-version/cvo/pkg/apply"
+	"github.com/cluster-version/cvo/pkg/apply/body"
 	"github.com/cluster-version/cvo/pkg/apply/kinds"
 	"github.com/cluster-version/cvo/pkg/engine/gate"
 	"github.com/cluster-version/cvo/pkg/engine/observe"
@@ -87,6 +92,43 @@ func TestObserverFindsTombstonesInOtherVersions(t *testing.T) {
 		return assert.NoError(t, mapper.Refresh(t.Context())) && !o.Look(t.Context(), list[0], false).Synced
 	}, time.Minute, time.Millisecond)
 	assert.True(t, o.uses(observe.Scope{Resource: schema.GroupVersionResource{Group: "example.com", Version: "v2", Resource: "olds"}}))
+}
+
+// TestPrepareNeedsDiscovery checks that no pass starts before the served kinds are known. It would inject empty values. It would also start
+// no watches, and then apply all objects. A failed extension API server defers no pass.
+func TestPrepareNeedsDiscovery(t *testing.T) {
+	for name, annotations := range map[string]string{"with an injection": "{config.openshift.io/inject-proxy: a}", "without injections": "{}"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				list, err := manifest.Parse("0000_10_x.yaml", []byte(`{apiVersion: apps/v1, kind: Deployment, metadata: {name: a, annotations: `+annotations+`}}`), manifest.Limits{})
+				require.NoError(t, err)
+				reads, failure := 0, error(nil)
+				mapper := kinds.NewMapper(clock.RealClock{}, discoveryFunc(func() ([]*metav1.APIResourceList, error) {
+					reads++
+					return []*metav1.APIResourceList{{GroupVersion: "config.openshift.io/v1", APIResources: []metav1.APIResource{{Name: "proxies", Kind: "Proxy"}}}}, failure
+				}), list)
+				scheme, err := NewScheme()
+				require.NoError(t, err)
+				watcher := observe.New(metadata.NewForConfigOrDie(&rest.Config{}), labels.Everything(), logr.Discard(), func() {}) // never runs
+				o := newObserver(nil, watcher, mapper)
+				applier := newApplier(apply.New(nil, mapper, body.Owner{}), o, fake.NewClientBuilder().WithScheme(scheme).Build(), list)
+
+				failure = errors.New("connection refused")
+				for range 2 {
+					require.ErrorIs(t, applier.Prepare(t.Context()), failure)
+				}
+				assert.Equal(t, 1, reads)
+				time.Sleep(time.Second)
+				failure = &discovery.ErrGroupDiscoveryFailed{Groups: map[schema.GroupVersion]error{{Group: "metrics.k8s.io", Version: "v1"}: errors.New("no endpoints")}}
+				for range 3 {
+					require.NoError(t, applier.Prepare(t.Context()))
+					time.Sleep(time.Second)
+				}
+				assert.Equal(t, 2, reads)
+				assert.Equal(t, applier.asked, o.uses(injections()[0].scope()))
+			})
+		})
+	}
 }
 
 // TestSlimBoundsForeignObjects checks the bounds of objects in caches, because anyone can put our label on an object. The fields that
