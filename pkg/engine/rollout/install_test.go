@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/engine/gate"
 	"github.com/cluster-version/cvo/pkg/engine/observe"
@@ -167,4 +169,29 @@ func TestInstallUsesNoWatchesUntilEverythingIsApplied(t *testing.T) {
 	assert.Equal(t, "web=WorkloadNotAvailable", waitsFor(progress))
 	_, _ = pass(plan, settled)
 	assert.Equal(t, map[string]int{"x": 2, "migrate": 2, "web": 2}, seen.count)
+}
+
+// TestInstallWaitsForTheEndOfADeletion installs while another client is still deleting a Namespace, for example of an earlier platform.
+func TestInstallWaitsForTheEndOfADeletion(t *testing.T) {
+	c := newCluster()
+	c.answers["a"] = apply.Change{Action: apply.Applied, UID: "1", ResourceVersion: "1", Deleting: true}
+	c.touch("a", func(s *observe.State) { s.UID, s.Deleting, s.Finalizers = "1", true, []string{"kubernetes"} })
+	c.live["a"] = map[string]any{"status": map[string]any{"conditions": []any{
+		map[string]any{"status": "True", "message": "Some resources are remaining"},
+	}}}
+	plan := newPlan(t, release.Initializing, parse(t, "10_a_01", "{apiVersion: v1, kind: Namespace, metadata: {name: a}}"))
+	progress, settled := c.roll(t, plan, rollout.Settled{})
+	assert.Equal(t, []string{"apply a"}, c.takeLog())
+	for range 3 {
+		progress, settled = c.roll(t, plan, settled)
+		assert.NotContains(t, c.takeLog(), "apply a")
+		assert.Equal(t, "a="+api.ReasonDeleting, waitsFor(progress))
+		assert.Contains(t, progress.Problems[0].Message, "waits for its finalizers kubernetes (Some resources are remaining)")
+	}
+
+	c.vanish("a")
+	delete(c.answers, "a")
+	progress, _ = c.roll(t, plan, settled)
+	assert.Equal(t, []string{"apply a"}, c.takeLog())
+	assert.True(t, progress.Complete)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/engine/gate"
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/engine/observe"
+	"github.com/cluster-version/cvo/pkg/engine/report"
 	"github.com/cluster-version/cvo/pkg/engine/taskgraph"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -69,15 +70,15 @@ func (p *pass) match(ctx context.Context, n *taskgraph.Node, t *task, s *slot) (
 }
 
 // look returns the known state of an object. An install skips tombstones. It uses no watches until it has applied everything: watches of
-// kinds that have just been created would cost the API server as much as the objects. After a restart, however, watches must confirm the
-// restored objects.
+// kinds that have just been created would cost the API server as much as the objects. However, watches report the end of a deletion, and
+// after a restart they must confirm the restored objects.
 func (p *pass) look(ctx context.Context, m *manifest.Manifest, e *entry) observe.Look {
 	switch installs := p.plan.Mode() == release.Initializing; {
 	case installs && m.Tombstone():
 		return observe.Look{Synced: true}
 	case !installs || p.watched:
 		return p.Observer.Look(ctx, m, e.applied.ByName || m.Tombstone())
-	case e.applied.Stands && !e.observed.Trusted:
+	case e.applied.Result == report.Deleting, e.applied.Stands && !e.observed.Trusted:
 		return p.Observer.Look(ctx, m, e.applied.ByName)
 	}
 	return observe.Look{}
