@@ -37,17 +37,21 @@ func (p *pass) awaitsDeletion(ctx context.Context, n *taskgraph.Node, t *task, s
 		return false
 	}
 	if s.entry.applied.DeletedByOther {
-		s.verdict = foreignDeletionWait(t.id, state, p.remainingContent(ctx, n.Manifest, state))
+		s.verdict = foreignDeletionWait(t.id, state, p.remainingContent(ctx, n.Manifest, &s.entry, state))
 		return true
 	}
 	s.verdict = waitFor(api.ReasonDeleting, "%s is being deleted: %s", t.id, s.entry.applied.Message)
 	return true
 }
 
-// remainingContent returns the reasons why a namespace has not been deleted yet. It reads the namespace only while it is being deleted.
-func (p *pass) remainingContent(ctx context.Context, m *manifest.Manifest, state *observe.State) string {
+// remainingContent returns the reasons why a namespace has not been deleted yet. It reads the namespace only while it is being deleted, and
+// again only after a change.
+func (p *pass) remainingContent(ctx context.Context, m *manifest.Manifest, e *entry, state *observe.State) string {
 	if id := m.ID(); id.Group != "" || id.Kind != "Namespace" || state == nil || !state.Deleting {
 		return ""
+	}
+	if e.remaining.version == state.ResourceVersion {
+		return e.remaining.text
 	}
 	object, err := p.Applier.Live(ctx, m)
 	if err != nil || object == nil {
@@ -57,5 +61,6 @@ func (p *pass) remainingContent(ctx context.Context, m *manifest.Manifest, state
 	for i := range messages {
 		messages[i] = printable.Excerpt(messages[i], maxContentText)
 	}
-	return strings.Join(messages, "; ")
+	e.remaining = remaining{state.ResourceVersion, strings.Join(messages, "; ")}
+	return e.remaining.text
 }

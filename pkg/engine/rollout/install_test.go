@@ -184,10 +184,13 @@ func TestInstallWaitsForTheEndOfADeletion(t *testing.T) {
 	assert.Equal(t, []string{"apply a"}, c.takeLog())
 	for range 3 {
 		progress, settled = c.roll(t, plan, settled)
-		assert.NotContains(t, c.takeLog(), "apply a")
 		assert.Equal(t, "a="+api.ReasonDeleting, waitsFor(progress))
 		assert.Contains(t, progress.Problems[0].Message, "waits for its finalizers kubernetes (Some resources are remaining)")
 	}
+	assert.Equal(t, []string{"read a"}, c.takeLog(), "passes send no requests while the Namespace does not change")
+	c.touch("a", func(*observe.State) {})
+	_, settled = c.roll(t, plan, settled)
+	assert.Equal(t, []string{"read a"}, c.takeLog())
 
 	c.vanish("a")
 	delete(c.answers, "a")

@@ -61,7 +61,7 @@ func (p *pass) match(ctx context.Context, n *taskgraph.Node, t *task, s *slot) (
 	case n.Manifest.Tombstone() && look.Synced:
 		e.applied = e.applied.Watched(look.State, now)
 	case look.State != nil && look.State.Deleting && !t.gated:
-		s.verdict = foreignDeletionNotice(t.id, look.State.Finalizers, p.remainingContent(ctx, n.Manifest, look.State))
+		s.verdict = foreignDeletionNotice(t.id, look.State.Finalizers, p.remainingContent(ctx, n.Manifest, e, look.State))
 	}
 	if state := look.State; state != nil && e.observed.Loosened.Outdated(state) {
 		p.confirm(ctx, n, s, state)

@@ -41,7 +41,12 @@ type entry struct {
 	wait wait
 	// scaledToZero is true if another client has scaled the workload to zero; see gate.ScaledToZero.
 	scaledToZero bool
+	// remaining is the remaining content of a namespace in deletion.
+	remaining remaining
 }
+
+// remaining is the remaining content of a namespace at a resource version.
+type remaining struct{ version, text string }
 
 // wait is the progress of an object from its first attempt to a settled gate.
 type wait struct {
