@@ -17,7 +17,7 @@ import (
 func OtherController(references []metav1.OwnerReference) *metav1.OwnerReference {
 	for i := range references {
 		r := &references[i]
-		if r.Controller != nil && *r.Controller && !isClusterVersion(r) {
+		if r.Controller != nil && *r.Controller && !IsClusterVersion(r) {
 			return r
 		}
 	}
@@ -65,7 +65,8 @@ func namesOwner(entries []metav1.ManagedFieldsEntry, uid types.UID) bool {
 	return own.Has(fieldpath.MakePathOrDie("metadata", "ownerReferences", fieldpath.KeyByFields("uid", string(uid))))
 }
 
-func isClusterVersion(r *metav1.OwnerReference) bool {
+// IsClusterVersion reports whether an owner reference names a ClusterVersion.
+func IsClusterVersion(r *metav1.OwnerReference) bool {
 	kind := schema.FromAPIVersionAndKind(r.APIVersion, r.Kind)
 	return kind.Group == configv1.GroupName && kind.Kind == "ClusterVersion"
 }

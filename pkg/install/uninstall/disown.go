@@ -25,7 +25,10 @@ func (u *remover) disown(ctx context.Context) error {
 	if u.removal.DryRun {
 		return nil
 	}
-	// The operator may have created objects after the first listing.
+	// Before the operator stopped, the ClusterVersion may have been recreated, and the operator may have created objects.
+	if err := u.readVersion(ctx); err != nil {
+		return err
+	}
 	var err error
 	if u.owned, err = u.list(ctx); err != nil || u.version == nil {
 		return err
@@ -44,7 +47,7 @@ func (u *remover) disown(ctx context.Context) error {
 		return err
 	}
 	for i := range again {
-		if refersTo(&again[i], u.version.UID) {
+		if slices.ContainsFunc(again[i].OwnerReferences, u.isOwner) {
 			return fmt.Errorf("%s is owned by the ClusterVersion again: stop the process that still applies the release, and run the command again", describe(&again[i]))
 		}
 	}
@@ -53,10 +56,10 @@ func (u *remover) disown(ctx context.Context) error {
 
 func (u *remover) disownOne(ctx context.Context, object *metav1.PartialObjectMetadata) error {
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		if !refersTo(object, u.version.UID) {
+		if !slices.ContainsFunc(object.OwnerReferences, u.isOwner) {
 			return nil
 		}
-		others := slices.DeleteFunc(slices.Clone(object.OwnerReferences), func(o metav1.OwnerReference) bool { return o.UID == u.version.UID })
+		others := slices.DeleteFunc(slices.Clone(object.OwnerReferences), u.isOwner)
 		metadata := map[string]any{"ownerReferences": others, "resourceVersion": object.ResourceVersion, "uid": object.UID}
 		if ownership.ForeignController(object) != nil && !ownership.Applied(object.ManagedFields) {
 			metadata["labels"] = map[string]any{api.OwnedByLabel: nil} // otherwise it would count as a copy
@@ -79,6 +82,7 @@ func (u *remover) disownOne(ctx context.Context, object *metav1.PartialObjectMet
 	return nil
 }
 
-func refersTo(object client.Object, uid types.UID) bool {
-	return slices.ContainsFunc(object.GetOwnerReferences(), func(o metav1.OwnerReference) bool { return o.UID == uid })
+// isOwner reports whether a reference names the ClusterVersion, with any UID, because it may have been recreated.
+func (u *remover) isOwner(o metav1.OwnerReference) bool {
+	return ownership.IsClusterVersion(&o) && o.Name == u.removal.Name
 }

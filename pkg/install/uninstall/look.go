@@ -24,17 +24,8 @@ import (
 
 // readInstallation reads the installation and returns an error if removing it is not allowed.
 func (u *remover) readInstallation(ctx context.Context) error {
-	versions := &configv1.ClusterVersionList{}
-	if err := u.List(ctx, versions); err != nil && !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err) {
-		return fmt.Errorf("reading ClusterVersions: %w", err)
-	}
-	for i := range versions.Items {
-		cv := &versions.Items[i]
-		if cv.Name != u.removal.Name {
-			// It would be deleted with its definition, and then the garbage collector would delete the platform that it owns.
-			return &target.Refusal{Err: fmt.Errorf("this cluster has ClusterVersion %q, which an uninstall of %q would also delete: check --name", cv.Name, u.removal.Name)}
-		}
-		u.version = cv
+	if err := u.readVersion(ctx); err != nil {
+		return err
 	}
 	if cv := u.version; cv != nil && !u.removal.Force && len(cv.Status.History) > 0 && cv.Status.History[0].State == configv1.PartialUpdate {
 		u.rollout = &target.Refusal{Err: &RolloutError{cv.Status.History[0].Version}}
@@ -50,6 +41,24 @@ func (u *remover) readInstallation(ctx context.Context) error {
 		return err
 	}
 	return u.readInventory(ctx)
+}
+
+// readVersion reads the ClusterVersion and returns an error if the cluster has one with another name.
+func (u *remover) readVersion(ctx context.Context) error {
+	versions := &configv1.ClusterVersionList{}
+	if err := u.List(ctx, versions); err != nil && !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err) {
+		return fmt.Errorf("reading ClusterVersions: %w", err)
+	}
+	u.version = nil
+	for i := range versions.Items {
+		cv := &versions.Items[i]
+		if cv.Name != u.removal.Name {
+			// It would be deleted with its definition, and then the garbage collector would delete the platform that it owns.
+			return &target.Refusal{Err: fmt.Errorf("this cluster has ClusterVersion %q, which an uninstall of %q would also delete: check --name", cv.Name, u.removal.Name)}
+		}
+		u.version = cv
+	}
+	return nil
 }
 
 // readInventory reads the inventory, before the uninstall deletes it with the operator. Missing records affect only the order of some
@@ -118,7 +127,7 @@ func listOf(gvk schema.GroupVersionKind) schema.GroupVersionKind {
 // isCopy reports whether a controller has created an object for another object and copied its labels. Such an object does not come from a
 // release, and is deleted with its owner. An object that an earlier run has disowned is not a copy: it has fields that the operator applied.
 func (u *remover) isCopy(object *metav1.PartialObjectMetadata) bool {
-	return ownership.ForeignController(object) != nil && !ownership.Applied(object.ManagedFields) && (u.version == nil || !refersTo(object, u.version.UID))
+	return ownership.ForeignController(object) != nil && !ownership.Applied(object.ManagedFields) && !slices.ContainsFunc(object.OwnerReferences, u.isOwner)
 }
 
 // kinds returns the selected kinds that can be listed and deleted. It fails if an API's server is down. Otherwise the objects of that API

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -20,7 +21,9 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/install/target"
 	"github.com/cluster-version/cvo/pkg/install/uninstall"
 	"github.com/cluster-version/cvo/test/installed"
@@ -66,6 +69,61 @@ func TestUninstallIncludesTheLastWrites(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, installed.Exists(t, c, configMap("last")))
 	assert.False(t, installed.Exists(t, c, configMap("of-the-platform")))
+}
+
+// createAgain creates another ClusterVersion with the name of a deleted one.
+func createAgain(t *testing.T, c client.Client, cv *configv1.ClusterVersion) *configv1.ClusterVersion {
+	t.Helper()
+	fresh := &configv1.ClusterVersion{ObjectMeta: metav1.ObjectMeta{Name: cv.Name}, Spec: cv.Spec}
+	assert.NoError(t, c.Create(t.Context(), fresh))
+	return fresh
+}
+
+// TestUninstallKeepsThePlatformOfARecreatedClusterVersion recreates the ClusterVersion before the uninstall acquires the Lease. The operator
+// claims one object for the new ClusterVersion, and another one still names the deleted one.
+func TestUninstallKeepsThePlatformOfARecreatedClusterVersion(t *testing.T) {
+	t.Parallel()
+	cfg, c, cv := installed.Cluster(t)
+	require.NoError(t, c.Create(t.Context(), installed.Lease("", 1)))
+	collectGarbage(t, c)
+	write := sync.OnceFunc(func() {
+		metav1.SetMetaDataAnnotation(&cv.ObjectMeta, api.AllowDeletionAnnotation, "true")
+		assert.NoError(t, c.Update(t.Context(), cv))
+		assert.NoError(t, c.Delete(t.Context(), cv))
+		assert.NoError(t, c.Create(t.Context(), ofPlatform(createAgain(t, c, cv), configMap("claimed"))))
+	})
+	_, err := run(t, before(cfg, func(r *http.Request) {
+		if takesLease(r) {
+			write()
+		}
+	}), uninstall.Removal{})
+	require.NoError(t, err)
+	for _, name := range []string{"claimed", "of-the-platform"} {
+		object := configMap(name)
+		require.True(t, installed.Exists(t, c, object))
+		assert.Empty(t, object.OwnerReferences, "the garbage collector would delete %s", name)
+	}
+}
+
+// TestUninstallStopsIfTheClusterVersionReturns recreates the ClusterVersion as soon as it is deleted, like a GitOps tool.
+func TestUninstallStopsIfTheClusterVersionReturns(t *testing.T) {
+	t.Parallel()
+	cfg, c, cv := installed.Cluster(t)
+	collectGarbage(t, c)
+	for _, removal := range []uninstall.Removal{{}, {Platform: true}} {
+		_, err := uninstall.Run(t.Context(), clock.RealClock{}, cfg, removal, func(r target.Result) {
+			if r.Kind == "ClusterVersion" {
+				createAgain(t, c, cv)
+			}
+		}, func(text string) { t.Log(text) })
+		var unfinished *uninstall.UnfinishedError
+		require.ErrorAs(t, err, &unfinished)
+		require.ErrorContains(t, err, "ClusterVersion version exists again: pause the tool that recreates it, such as a GitOps controller, and run the command again")
+		assert.Contains(t, unfinished.Left, "the operator's own objects exist")
+		require.True(t, installed.Exists(t, c, &configv1.ClusterVersion{ObjectMeta: metav1.ObjectMeta{Name: cv.Name}}))
+	}
+	_, err := run(t, cfg, uninstall.Removal{})
+	require.NoError(t, err)
 }
 
 // TestUninstallRenewsTheLeaseThroughout delays each list, and each request about one object of the platform, by the longest time that the

@@ -35,6 +35,18 @@ func (u *remover) clusterVersion(ctx context.Context) error {
 	return u.awaitDeletion(ctx, u.pending)
 }
 
+// noVersion returns an error if another client has recreated the ClusterVersion. It would be deleted with its definition, and with it
+// the objects of an operator that works for it.
+func (u *remover) noVersion(ctx context.Context) error {
+	if u.removal.DryRun {
+		return nil
+	}
+	if err := u.readVersion(ctx); err != nil || u.version == nil {
+		return err
+	}
+	return fmt.Errorf("ClusterVersion %s exists again: pause the tool that recreates it, such as a GitOps controller, and run the command again", u.version.Name)
+}
+
 // startRemoval requests the deletion of the observed object, but not of a newer object with the same name. It never removes finalizers.
 func (u *remover) startRemoval(ctx context.Context, object *metav1.PartialObjectMetadata, propagation metav1.DeletionPropagation) error {
 	if u.removal.DryRun {

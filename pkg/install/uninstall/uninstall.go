@@ -69,6 +69,7 @@ func Run(ctx context.Context, clk clock.Clock, cfg *rest.Config, removal Removal
 		{"removing the platform's owner references to the ClusterVersion", u.disown, scaledDown + "everything else is unchanged except for owner references of the platform"},
 		{"deleting the ClusterVersion", u.clusterVersion, scaledDown + "the ClusterVersion is deleted or being deleted, the platform is unchanged except for its owner references"},
 		{"deleting the platform", u.platform, scaledDown + "the ClusterVersion and a part of the platform are deleted"},
+		{"deleting the operator", u.noVersion, scaledDown + "the operator's own objects exist"},
 		{"deleting the operator", u.operator, "the ClusterVersion and a part of the operator are deleted"},
 	} {
 		if err := step.run(ctx); err != nil {
