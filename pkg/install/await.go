@@ -136,7 +136,8 @@ func diagnose(deployments []*appsv1.Deployment, pods []*corev1.Pod, events []*co
 		}
 	}
 	for _, pod := range pods {
-		if pod.DeletionTimestamp != nil {
+		// While no replica is available, only a finished pod shows why the kubelet rejects each new one.
+		if pod.DeletionTimestamp != nil || target.IsFinished(pod) && s.AvailableReplicas > 0 {
 			continue
 		}
 		if trouble := podTrouble(pod, warnings[pod.UID]); trouble != "" {

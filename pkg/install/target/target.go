@@ -1,11 +1,12 @@
 // Package target holds the parts that packages install and uninstall share: the client for the cluster, the names of the operator's own
-// objects, and the outcome for one object. It makes no decisions.
+// objects, the end of its pods, and the outcome for one object. It makes no decisions.
 package target
 
 import (
 	"context"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -69,4 +70,10 @@ func (c *Cluster) Metadata(ctx context.Context, object client.Object) (*metav1.P
 		return nil, fmt.Errorf("reading it: %w", err)
 	}
 	return live, nil
+}
+
+// IsFinished reports whether all containers of a pod have ended and never run again. A ReplicaSet replaces such a pod, for example an
+// evicted one, and does not delete it.
+func IsFinished(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }

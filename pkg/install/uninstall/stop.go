@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -49,10 +50,11 @@ func (u *remover) stop(ctx context.Context) error {
 		if err := u.List(ctx, pods, client.InNamespace(u.removal.Namespace), client.MatchingLabels{target.PodLabel: target.Operator}); err != nil {
 			return false, err
 		}
+		running := slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return target.IsFinished(&pod) })
 		waiting := ""
 		switch {
-		case len(pods.Items) > 0:
-			waiting = fmt.Sprintf("waiting for %d operator pods to terminate", len(pods.Items))
+		case len(running) > 0:
+			waiting = fmt.Sprintf("waiting for %d operator pods to terminate", len(running))
 		case u.lease.Fencing():
 			holder, until := u.lease.Fenced()
 			waiting = fmt.Sprintf("waiting at most until %s for operator %s to confirm that it has stopped writing", until.UTC().Format(time.TimeOnly), holder)

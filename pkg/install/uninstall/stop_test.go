@@ -2,6 +2,7 @@ package uninstall_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -120,6 +121,38 @@ func TestUninstallWaitsForTheLeaseWithoutAcknowledgement(t *testing.T) {
 	assert.True(t, reported)
 	cancel()
 	require.ErrorIs(t, <-said, context.Canceled)
+}
+
+// operatorPod returns a pod of the operator on a node without a kubelet.
+func operatorPod(name string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: api.OperatorNamespace, Name: name, Labels: map[string]string{target.PodLabel: target.Operator}},
+		Spec: corev1.PodSpec{NodeName: "worker-1", Containers: []corev1.Container{{Name: target.Operator, Image: installed.ReleaseImage, SecurityContext: &corev1.SecurityContext{
+			AllowPrivilegeEscalation: new(false), RunAsNonRoot: new(true),
+			Capabilities:   &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		}}}},
+	}
+}
+
+// TestUninstallIgnoresFinishedPods has an evicted pod. A ReplicaSet does not delete it.
+func TestUninstallIgnoresFinishedPods(t *testing.T) {
+	t.Parallel()
+	cfg, c, _ := installed.Cluster(t)
+	collectGarbage(t, c)
+	evicted := operatorPod("evicted")
+	require.NoError(t, c.Create(t.Context(), evicted))
+	evicted.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted"}
+	require.NoError(t, c.Status().Update(t.Context(), evicted))
+	ctx, cancel := context.WithCancelCause(t.Context())
+
+	_, err := uninstall.Run(ctx, clock.RealClock{}, cfg, uninstall.Removal{}, func(target.Result) {}, func(text string) {
+		if strings.Contains(text, "to terminate") {
+			cancel(errors.New(text))
+		}
+	})
+
+	require.NoError(t, err, context.Cause(ctx))
 }
 
 // TestUninstallRefusesTheWrongNamespace leaves a running operator alone that the given namespace does not contain.
