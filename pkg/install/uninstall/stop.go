@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/install/lease"
 	"github.com/cluster-version/cvo/pkg/install/target"
 )
@@ -54,7 +56,7 @@ func (u *remover) stop(ctx context.Context) error {
 		waiting := ""
 		switch {
 		case len(running) > 0:
-			waiting = fmt.Sprintf("waiting for %d operator pods to terminate", len(running))
+			waiting = fmt.Sprintf("waiting for %s to terminate: %s", printable.Count(len(running), "operator pod"), strings.Join(u.whereabouts(running), ", "))
 		case u.lease.Fencing():
 			holder, until := u.lease.Fenced()
 			waiting = fmt.Sprintf("waiting at most until %s for operator %s to confirm that it has stopped writing", until.UTC().Format(time.TimeOnly), holder)
@@ -71,6 +73,25 @@ func (u *remover) stop(ctx context.Context) error {
 
 // pollInterval is how often stop checks whether the operator has stopped.
 const pollInterval = 250 * time.Millisecond
+
+// whereabouts describes pods by their name and node, with the remedy for a pod that should have terminated.
+func (u *remover) whereabouts(pods []corev1.Pod) []string {
+	texts := make([]string, len(pods))
+	for i, pod := range pods {
+		texts[i] = pod.Name
+		if pod.Spec.NodeName != "" {
+			texts[i] += " on node " + pod.Spec.NodeName
+		}
+		// The deletion timestamp is the end of the grace period.
+		if pod.DeletionTimestamp != nil && u.clock.Now().After(pod.DeletionTimestamp.Add(overdue)) {
+			texts[i] += fmt.Sprintf(" (overdue: if the node is off, run 'kubectl -n %s delete pod %s --force')", pod.Namespace, pod.Name)
+		}
+	}
+	return texts
+}
+
+// overdue is the time that a kubelet may need to delete a pod after its grace period.
+const overdue = 30 * time.Second
 
 func (u *remover) scaleDown(ctx context.Context) error {
 	deployment := &appsv1.Deployment{}

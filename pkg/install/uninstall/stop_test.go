@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
@@ -153,6 +154,37 @@ func TestUninstallIgnoresFinishedPods(t *testing.T) {
 	})
 
 	require.NoError(t, err, context.Cause(ctx))
+}
+
+// TestUninstallNamesTheRemedyForALostNode has a terminating pod on a node that has lost its kubelet.
+func TestUninstallNamesTheRemedyForALostNode(t *testing.T) {
+	t.Parallel()
+	cfg, c, _ := installed.Cluster(t)
+	collectGarbage(t, c)
+	lost := operatorPod("lost")
+	require.NoError(t, c.Create(t.Context(), lost))
+	require.NoError(t, c.Delete(t.Context(), lost))
+	clk := clocktesting.NewFakeClock(time.Now())
+	ctx, cancel := context.WithTimeout(t.Context(), 2*installed.StepTimeout)
+	defer cancel()
+	var said []string
+
+	_, err := uninstall.Run(ctx, clk, cfg, uninstall.Removal{}, func(target.Result) {}, func(text string) {
+		if !strings.Contains(text, "to terminate") {
+			return
+		}
+		if said = append(said, text); len(said) == 1 {
+			clk.Step(time.Hour)
+		} else {
+			assert.NoError(t, c.Delete(t.Context(), lost, client.GracePeriodSeconds(0)))
+		}
+	})
+
+	require.NoError(t, err)
+	assert.Equal(t, []string{
+		"waiting for 1 operator pod to terminate: lost on node worker-1",
+		"waiting for 1 operator pod to terminate: lost on node worker-1 (overdue: if the node is off, run 'kubectl -n openshift-cluster-version delete pod lost --force')",
+	}, said)
 }
 
 // TestUninstallRefusesTheWrongNamespace leaves a running operator alone that the given namespace does not contain.
