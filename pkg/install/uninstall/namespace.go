@@ -49,11 +49,9 @@ func elsewhere(namespace, evidence string, args ...any) error {
 	return &target.Refusal{Err: fmt.Errorf("%s: use --namespace %s", fmt.Sprintf(evidence, args...), namespace)}
 }
 
-// deploymentIsHere reports whether the Deployment of an operator is in the namespace. The default namespace needs no Deployment.
+// deploymentIsHere reports whether the Deployment of an operator is in the namespace. The default namespace needs none, unless another
+// namespace has one.
 func (u *remover) deploymentIsHere(ctx context.Context) (bool, error) {
-	if u.removal.Namespace == api.OperatorNamespace {
-		return true, nil
-	}
 	gvk := appsv1.SchemeGroupVersion.WithKind("Deployment")
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(listOf(gvk))
@@ -66,7 +64,7 @@ func (u *remover) deploymentIsHere(ctx context.Context) (bool, error) {
 	if len(deployments) > 0 && !here {
 		return false, elsewhere(deployments[0].Namespace, "%s %s/%s runs the operator of this cluster", gvk.Kind, deployments[0].Namespace, target.Operator)
 	}
-	return here, nil
+	return here || u.removal.Namespace == api.OperatorNamespace, nil
 }
 
 // leaseIsHere reports whether the Lease of an operator is in the namespace. The holders of other programs' Leases have another form.

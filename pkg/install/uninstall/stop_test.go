@@ -241,6 +241,22 @@ func TestUninstallRefusesTheWrongNamespace(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// TestUninstallFindsAnOperatorOutsideTheDefaultNamespace has an operator whose pods have never run, so it has no Lease.
+func TestUninstallFindsAnOperatorOutsideTheDefaultNamespace(t *testing.T) {
+	t.Parallel()
+	cfg, c, _ := installed.Cluster(t)
+	collectGarbage(t, c)
+	require.NoError(t, c.Delete(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: api.OperatorNamespace, Name: target.Operator}}))
+	require.NoError(t, c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ops"}}))
+	require.NoError(t, c.Create(t.Context(), deploymentOf("ops", target.Operator), client.FieldOwner(target.Manager)))
+
+	_, err := run(t, cfg, uninstall.Removal{})
+
+	var refusal *target.Refusal
+	require.ErrorAs(t, err, &refusal)
+	require.ErrorContains(t, err, "Deployment ops/cluster-version-operator runs the operator of this cluster: use --namespace ops")
+}
+
 // TestUninstallRefusesTheWrongNameWithoutClusterVersion has an operator whose ClusterVersion was deleted.
 func TestUninstallRefusesTheWrongNameWithoutClusterVersion(t *testing.T) {
 	t.Parallel()
