@@ -22,6 +22,9 @@ import (
 // first repetition of a request, they call logLine with its error. Requests that client-go repeats itself are not repeated here: requests
 // whose responses have a header Retry-After, and reads whose connection breaks (ten times, after a second each).
 //
+// A rejected request is not repeated, although an API server also answers 403 until it has read the roles. Most rejections are permanent: by
+// roles, admission or quotas. Each would take 13 seconds.
+//
 // A repeated request may find that the server has processed the first one. For example, it answers that an object exists already.
 func Retrying(cfg *rest.Config, logLine func(string)) *rest.Config {
 	cfg = rest.CopyConfig(cfg)

@@ -150,6 +150,7 @@ func TestRetryingReadsOnlyErrorsOfUnavailableServers(t *testing.T) {
 	}{
 		{name: "leaves a success to the caller", code: http.StatusOK},
 		{name: "leaves a rejection to the caller", code: http.StatusUnprocessableEntity},
+		{name: "leaves missing permissions to the caller", code: http.StatusForbidden},
 		{name: "leaves a missing object to the caller", code: http.StatusNotFound},
 		{name: "leaves a response with Retry-After to client-go", code: http.StatusTooManyRequests, header: "1"},
 		{name: "reads why the server has no capacity", code: http.StatusTooManyRequests, isRead: true, repeats: 6},

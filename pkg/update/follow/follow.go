@@ -29,6 +29,10 @@ import (
 // progressTimeout is the maximum time for the operator to report its progress.
 const progressTimeout = 15 * time.Second
 
+// permissionPatience is how long a watch that has worked may lack permissions. A restarting API server rejects requests until it has read
+// the roles, and an expired token may be renewed.
+const permissionPatience = time.Minute
+
 // Follower follows an update through watches. It reopens broken watches with increasing delays.
 type Follower struct {
 	Clock  clock.Clock
@@ -142,19 +146,28 @@ func (f *Follower) only(options metav1.ListOptions) metav1.ListOptions {
 // informer returns an informer for the object with the follower's name. It wakes the follower on every change.
 func (f *Follower) informer(client dynamic.Interface, resource schema.GroupVersionResource, wake chan<- struct{}, broken chan<- error) (cache.SharedIndexInformer, error) {
 	objects := client.Resource(resource)
+	var deniedSince time.Time // since then, all errors are missing permissions; zero after a successful watch
 	source := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			return objects.List(ctx, f.only(options))
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			return objects.Watch(ctx, f.only(options))
+			w, err := objects.Watch(ctx, f.only(options))
+			if err == nil {
+				deniedSince = time.Time{}
+			}
+			return w, err
 		},
 	}
 	informer := cache.NewSharedIndexInformer(source, &unstructured.Unstructured{}, 0, cache.Indexers{})
-	err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
+	err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, reflector *cache.Reflector, err error) {
+		denied := apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)
+		if !denied || deniedSince.IsZero() {
+			deniedSince = f.Clock.Now()
+		}
+		hasRead := reflector.LastSyncResourceVersion() != ""
 		switch {
-		// A retry does not restore permissions.
-		case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+		case denied && (!hasRead || f.Clock.Since(deniedSince) >= permissionPatience):
 			select {
 			case broken <- fmt.Errorf("following %s: %w (you need permission to list and watch them)", resource.Resource, err):
 			default:
