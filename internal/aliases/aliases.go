@@ -17,8 +17,8 @@ var ErrTooLarge = errors.New("exceeds the size limit of a file once aliases are 
 
 // Check rejects a YAML document whose aliases expand to more than 8 MiB. The YAML library limits how often aliases are followed, but not the
 // size of their targets: a hundred kilobytes of text can become gigabytes of JSON. Call it before passing untrusted documents to
-// sigs.k8s.io/yaml; manifest.Parse has its own check. Check ignores syntax errors and all documents after the first, which the parser
-// rejects.
+// sigs.k8s.io/yaml; manifest.Parse has its own check. Check ignores syntax errors, which that package rejects, and all documents after the
+// first, which it ignores too.
 func Check(data []byte) error {
 	if bytes.IndexByte(data, '&') < 0 || bytes.IndexByte(data, '*') < 0 {
 		return nil

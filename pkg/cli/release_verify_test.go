@@ -271,6 +271,11 @@ func TestReleaseVerifyLimitsSignatureFiles(t *testing.T) {
 			})
 		})
 	}
+	t.Run("rejects a signature file with several documents", func(t *testing.T) {
+		require.NoError(t, os.WriteFile(file, []byte("kind: ConfigMap\n---\nkind: ConfigMap\n"), 0o600))
+		_, _, err := runVerify(t, img.Pullspec, "--trust", trust, "--signatures", file)
+		require.ErrorContains(t, err, "several YAML documents")
+	})
 	t.Run("rejects a signature file that is larger than a ConfigMap", func(t *testing.T) {
 		require.NoError(t, os.WriteFile(file, []byte("a: "+strings.Repeat("x", 3<<20)), 0o600))
 		_, _, err := runVerify(t, img.Pullspec, "--trust", trust, "--signatures", file)

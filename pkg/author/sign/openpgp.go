@@ -5,6 +5,7 @@ import (
 	"crypto"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 
 	pgp "github.com/ProtonMail/go-crypto/openpgp"
 	"github.com/ProtonMail/go-crypto/openpgp/packet"
+	yamlv2 "go.yaml.in/yaml/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
@@ -162,5 +164,17 @@ func readConfigMap(file string) (*corev1.ConfigMap, error) {
 	if err := yaml.UnmarshalStrict(data, &cm); err != nil {
 		return nil, fmt.Errorf("it is not a ConfigMap: %w", err)
 	}
-	return &cm, nil
+	return &cm, CheckOneDocument(data)
+}
+
+// CheckOneDocument rejects the content of a file with several YAML documents, because sigs.k8s.io/yaml ignores all but the first. It does not
+// check the first one.
+func CheckOneDocument(data []byte) error {
+	documents := yamlv2.NewDecoder(bytes.NewReader(data))
+	var ignored struct{}
+	_ = documents.Decode(&ignored)
+	if err := documents.Decode(&ignored); !errors.Is(err, io.EOF) {
+		return errors.New("it contains several YAML documents: write each ConfigMap to a file of its own")
+	}
+	return nil
 }

@@ -150,6 +150,9 @@ func TestSignatureInAConfigMapVerifies(t *testing.T) {
 	require.ErrorContains(t, err, "choose another file")
 	require.NoError(t, os.WriteFile(file, []byte("kind: ConfigMap\nmetadata: {title: x}\n"), 0o600))
 	require.ErrorContains(t, sign.WriteSignatureConfigMap(file, signedDigest, message), "is not a ConfigMap")
+
+	require.NoError(t, os.WriteFile(file, append(data, "---\nkind: ConfigMap\n"...), 0o600))
+	require.ErrorContains(t, sign.WriteSignatureConfigMap(file, signedDigest, message), "several YAML documents")
 }
 
 // pushed starts a registry and pushes an image.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/cluster-version/cvo/internal/aliases"
 	"github.com/cluster-version/cvo/internal/printable"
+	"github.com/cluster-version/cvo/pkg/author/sign"
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/cli/printing"
 	"github.com/cluster-version/cvo/pkg/cli/registries"
@@ -317,6 +318,9 @@ func readSignatureFile(path string) (store.Store, error) {
 	var cm corev1.ConfigMap
 	if err := yaml.Unmarshal(data, &cm); err != nil || cm.Kind != "ConfigMap" {
 		return nil, fmt.Errorf("%s: %w", path, errNoConfigMap)
+	}
+	if err := sign.CheckOneDocument(data); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	found := []store.ConfigMapData{{Namespace: cm.Namespace, Name: cm.Name, BinaryData: cm.BinaryData}}
 	return signatureFile{path: path, ConfigMaps: store.NewConfigMaps(func(context.Context) ([]store.ConfigMapData, error) { return found, nil })}, nil
