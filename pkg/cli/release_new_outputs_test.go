@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/crane"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
@@ -80,6 +81,16 @@ func TestReleaseNewWritesEachOutput(t *testing.T) {
 		} {
 			_, _, err := runCvo(t, append(append([]string{"release", "new"}, args...), again...)...)
 			assert.ErrorContains(t, err, ": name an", "%q", again)
+		}
+	})
+	t.Run("writes and pushes nothing if a file exists", func(t *testing.T) {
+		unpushed := p.Host() + "/unpushed:1.0.0"
+		for _, flag := range []string{"--to-file", "--to-signature", "--result-file"} {
+			_, _, err := runCvo(t, append([]string{"release", "new", "--to-image", unpushed, "--to-dir", in("not-written"), flag, in("claim")}, args...)...)
+			require.ErrorContains(t, err, in("claim")+" exists: name another file", flag)
+			assert.NoDirExists(t, in("not-written"), flag)
+			_, err = crane.Digest(unpushed)
+			require.Error(t, err, flag)
 		}
 	})
 	t.Run("prints the list of images and stops", func(t *testing.T) {

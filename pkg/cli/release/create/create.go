@@ -240,6 +240,9 @@ func (o *options) run(ctx context.Context, streams command.Streams) error {
 	if err := o.check(); err != nil {
 		return &command.UsageError{Err: err}
 	}
+	if err := o.checkFiles(); err != nil {
+		return err
+	}
 	images, err := o.registry.Images("")
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -243,6 +244,27 @@ func (o *options) push(ctx context.Context, streams command.Streams, result *ass
 	return nil
 }
 
+// checkFiles rejects output files that exist. Without it, the command would find them only after the push.
+func (o *options) checkFiles() error {
+	if o.output != "" {
+		return nil
+	}
+	files := []string{o.resultFile}
+	if !o.dryRun {
+		files = append(files, o.toFile, o.toSignature)
+	}
+	for _, path := range files {
+		if _, err := os.Lstat(path); err == nil && path != "-" {
+			return existing(path)
+		}
+	}
+	return nil
+}
+
+func existing(path string) error {
+	return fmt.Errorf("%s exists: name another file, or remove it", path)
+}
+
 // toFile creates a new file, or writes to standard output if path is -.
 func toFile(streams command.Streams, path string, write func(io.Writer) error) error {
 	if path == "-" {
@@ -250,7 +272,7 @@ func toFile(streams command.Streams, path string, write func(io.Writer) error) e
 	}
 	err := atomicfile.Create(path, 0o644, write)
 	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("%s exists: name another file, or remove it", path)
+		return existing(path)
 	}
 	return err
 }
