@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/fstest"
 
@@ -316,6 +318,65 @@ func TestReleaseMirrorRejectsUntrustedReleases(t *testing.T) {
 			assert.Zero(t, m.source.Count("GET", "/components/"))
 		})
 	}
+}
+
+// denyReferrers makes the registry deny the list of the release's referrers after the verification of the release.
+func (m *mirrorable) denyReferrers() (restore func()) {
+	var verified atomic.Bool
+	return m.source.AddFault(fixture.Fault{Status: http.StatusForbidden, Match: func(r *http.Request) bool {
+		if strings.Contains(r.URL.Path, "/components/") {
+			verified.Store(true)
+		}
+		return verified.Load() && strings.Contains(r.URL.Path, "/release/referrers/")
+	}})
+}
+
+// trustKey returns the file of a trust policy with the signer's key.
+func trustKey(t *testing.T, signer *fixture.KeySigner) string {
+	t.Helper()
+	key, err := signer.PublicKey()
+	require.NoError(t, err)
+	return written(t, "trust.yaml", trustDocument(fields{"sigstore": fields{"publicKeys": []fields{{"name": "team", "pem": string(key)}}}}))
+}
+
+func TestReleaseMirrorRejectsACopyWithoutTheSignature(t *testing.T) {
+	signer, err := fixture.NewKeySigner()
+	require.NoError(t, err)
+	trust := trustKey(t, signer)
+	for _, tt := range []struct {
+		name   string
+		attach func(context.Context, release.Image) error
+		want   string
+	}{
+		{"fails if the copy lacks the signature", signer.AttachReferrer, "its signatures were not copied, and clusters will reject it: run the command again"},
+		{"accepts a copy with the signature", signer.Attach, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := newMirrorable(t, false)
+			require.NoError(t, tt.attach(t.Context(), m.image))
+			for _, to := range [][]string{{"--to", m.to()}, {"--to-dir", filepath.Join(m.dir, "carried")}} {
+				args := append([]string{m.image.Pullspec, "--trust", trust}, to...)
+				restore := m.denyReferrers()
+				err := m.run(args...)
+				assert.Contains(t, m.stderrText, "warning: release: signatures may be missing at the target: ")
+				if tt.want == "" {
+					require.NoError(t, err)
+				} else {
+					require.ErrorContains(t, err, tt.want)
+					assert.Equal(t, command.ExitFailed, command.ExitCode(err))
+				}
+				restore()
+				require.NoError(t, m.run(args...))
+			}
+		})
+	}
+	t.Run("accepts a copy of an image that is known to be unsigned", func(t *testing.T) {
+		m, _ := newMirrorableIndex(t)
+		require.NoError(t, signer.Attach(t.Context(), m.image))
+		m.denyReferrers()
+		require.NoError(t, m.run(m.image.Pullspec, "--to", m.to(), "--trust", trust, "--keep-manifest-list=false"))
+		assert.Contains(t, m.stderrText, "warning: release: signatures may be missing at the target: ")
+	})
 }
 
 func TestReleaseMirrorDryRunListsTheCopies(t *testing.T) {

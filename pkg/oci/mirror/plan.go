@@ -31,8 +31,11 @@ const (
 // Plan is the desired content of the targets. It contains each document once, ordered by image.
 type Plan struct {
 	Images []Image
-	nodes  []*node
-	opts   Options
+	// ReleaseUnsure is set if the search for signatures of the release image failed somewhere, so the plan may lack some.
+	ReleaseUnsure bool
+
+	nodes []*node
+	opts  Options
 }
 
 // node is a document at a target.
@@ -86,7 +89,7 @@ func New(ctx context.Context, images []Image, opts Options) (*Plan, error) {
 		return nil, err
 	}
 	p.warn()
-	plan := &Plan{Images: images, nodes: p.sorted(), opts: opts}
+	plan := &Plan{Images: images, ReleaseUnsure: p.releaseUnsure, nodes: p.sorted(), opts: opts}
 	if err := plan.findLacks(); err != nil {
 		return nil, err
 	}
@@ -164,6 +167,8 @@ type planner struct {
 	nodes map[nodeKey]*node
 	// unsure maps each reason why signatures may be incomplete to the affected images.
 	unsure map[string][]string
+	// releaseUnsure is set if the release image is one of them.
+	releaseUnsure bool
 }
 
 // warn reports each reason once with the affected images.
@@ -311,6 +316,7 @@ func (b *branch) attachments(ctx context.Context, doc *document.Document, depth 
 		// Without the digest, the same error has the same text for all images.
 		reason := strings.ReplaceAll(strings.ReplaceAll(err.Error(), string(doc.Digest), "…"), doc.Digest.Hex(), "…")
 		b.unsure[reason] = append(b.unsure[reason], b.img.Name)
+		b.releaseUnsure = b.releaseUnsure || b.img.Last
 		b.mu.Unlock()
 	}
 	for _, a := range found {

@@ -301,6 +301,7 @@ func (m *mirroring) read(ctx context.Context) (err error) {
 	case m.changed("keep-manifest-list"):
 		m.streams.Warnf("the signature covers the multi-architecture image %s, but not the image %s in it: "+
 			"clusters that verify signatures will reject the mirrored image: omit --keep-manifest-list=false", r.Resolved, r.Digest)
+		m.trust.unsigned = true
 		return nil
 	}
 	m.streams.Infof("Copying all architectures, because the signature covers only the multi-architecture image %s", m.image.Digest)
@@ -392,6 +393,11 @@ func (m *mirroring) copy(ctx context.Context) (err error) {
 	m.result.Copied = &copied
 	if err := errors.Join(err, m.to.To.Close()); err != nil {
 		return err
+	}
+	if plan.ReleaseUnsure {
+		if err := m.verifyCopy(ctx); err != nil {
+			return err
+		}
 	}
 	return m.writeReleaseNote()
 }

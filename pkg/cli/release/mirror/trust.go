@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -36,6 +37,8 @@ type mirrorTrust struct {
 	evidence []release.Evidence // none if the verification was skipped
 	// skipped is the error that --insecure-skip-verification overrode; nil if none.
 	skipped error
+	// unsigned is set if the user chose an image that the signatures do not cover.
+	unsigned bool
 }
 
 // verify decides whether the release may be copied.
@@ -116,6 +119,18 @@ func (t *mirrorTrust) coversOnlyIndex(ctx context.Context, r *mirror.Release) (b
 	}
 	return false, &command.RefusedError{Err: fmt.Errorf(
 		"nothing was copied: cannot determine whether image %s is signed like its index: %w: copy all architectures with --keep-manifest-list", r.Digest, err)}
+}
+
+// verifyCopy verifies a copy that may lack sigstore signatures, as a cluster without access to the source does.
+func (m *mirroring) verifyCopy(ctx context.Context) error {
+	isSigstore := func(e release.Evidence) bool { return e.Method == verify.MethodSigstore }
+	if m.trust.unsigned || !slices.ContainsFunc(m.trust.evidence, isSigstore) {
+		return nil
+	}
+	if _, err := m.trust.verifier.Verify(ctx, release.Image{Pullspec: m.result.Image, Digest: m.release.Digest}); err != nil {
+		return fmt.Errorf("%s was copied, but its signatures were not copied, and clusters will reject it: run the command again: %w", m.result.Image, err)
+	}
+	return nil
 }
 
 // writeSignatures writes the OpenPGP signatures to the destinations that the flags name.
