@@ -153,7 +153,7 @@ func TestUninstallIgnoresFinishedPods(t *testing.T) {
 		}
 	})
 
-	require.NoError(t, err, context.Cause(ctx))
+	require.NoErrorf(t, err, "%v", context.Cause(ctx))
 }
 
 // TestUninstallNamesTheRemedyForALostNode has a terminating pod on a node that has lost its kubelet.
