@@ -12,8 +12,8 @@ import (
 	"github.com/cluster-version/cvo/pkg/update/images"
 )
 
-// WarnOfUnlistedImages prints a warning if manifests of a release, for any cluster, use images that the release does not list. action is
-// the step of the command that omits these images, such as "copied".
+// WarnOfUnlistedImages prints a warning if manifests of a release, for any cluster, use images that the release does not list. action says
+// in the warning what the command does not do with them, such as "copied".
 func WarnOfUnlistedImages(streams command.Streams, release fs.FS, action string) error {
 	files, err := source.ReadFiles(release)
 	if err != nil {

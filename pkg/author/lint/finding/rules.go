@@ -331,7 +331,7 @@ func objectRules() []Rule {
 		},
 		{
 			ID: "autoscaled-replicas", Severity: Warning, Summary: "Workloads with a HorizontalPodAutoscaler do not set spec.replicas.",
-			Why:    "The operator restores the manifest's number after each change by the autoscaler, forever.",
+			Why:    "The operator and the autoscaler change the number in turn.",
 			Remedy: "omit replicas, so that the autoscaler decides",
 		},
 		{
