@@ -45,6 +45,9 @@ func (u *remover) readInstallation(ctx context.Context) error {
 
 // readVersion reads the ClusterVersion and returns an error if the cluster has one with another name.
 func (u *remover) readVersion(ctx context.Context) error {
+	if err := u.lease.Renew(ctx); err != nil {
+		return err
+	}
 	versions := &configv1.ClusterVersionList{}
 	if err := u.List(ctx, versions); err != nil && !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err) {
 		return fmt.Errorf("reading ClusterVersions: %w", err)
