@@ -72,7 +72,6 @@ import (
 	storagemigrationv1 "k8s.io/api/storagemigration/v1"
 	storagemigrationv1beta1 "k8s.io/api/storagemigration/v1beta1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apiextensionsv1beta1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -144,13 +143,17 @@ var servedKinds = sync.OnceValue(func() kinds {
 	out := kinds{byGVK: map[schema.GroupVersionKind]kind{}, versions: map[schema.GroupKind][]string{}, groups: map[string]bool{}}
 	out.add(builtIn(), false)
 	out.add(aggregated(), true)
-	// kube-aggregator's types are in a separate module, which is not worth importing for a single kind.
-	for v, k := range map[string]kind{
-		"v1":      {clusterScoped: true},
-		"v1beta1": {clusterScoped: true, deprecated: Version{1, 19}, removed: Version{1, 22}, replacement: "apiregistration.k8s.io/v1 APIService"},
-	} {
-		out.put(schema.GroupVersionKind{Group: "apiregistration.k8s.io", Version: v, Kind: "APIService"}, k)
-	}
+	// The Go types of these kinds are not worth importing: kube-aggregator's are in a separate module, and the old CRD's
+	// cost half a megabyte of the binary.
+	services := schema.GroupVersionKind{Group: "apiregistration.k8s.io", Version: "v1", Kind: "APIService"}
+	out.put(services, kind{clusterScoped: true})
+	out.put(services.GroupKind().WithVersion("v1beta1"), kind{
+		clusterScoped: true, deprecated: Version{1, 19}, removed: Version{1, 22}, replacement: "apiregistration.k8s.io/v1 APIService",
+	})
+	out.put(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition").GroupKind().WithVersion("v1beta1"), kind{
+		clusterScoped: true, introduced: Version{1, 7}, deprecated: Version{1, 16}, removed: Version{1, 22},
+		replacement: "apiextensions.k8s.io/v1 CustomResourceDefinition",
+	})
 	for _, versions := range out.versions {
 		slices.Sort(versions)
 	}
@@ -172,7 +175,7 @@ func builtIn() *runtime.Scheme {
 		resourcev1beta1.AddToScheme, resourcev1beta2.AddToScheme, schedulingv1.AddToScheme, schedulingv1alpha3.AddToScheme,
 		schedulingv1beta1.AddToScheme, storagev1.AddToScheme, storagev1alpha1.AddToScheme, storagev1beta1.AddToScheme,
 		storagemigrationv1.AddToScheme, storagemigrationv1beta1.AddToScheme,
-		apiextensionsv1.AddToScheme, apiextensionsv1beta1.AddToScheme,
+		apiextensionsv1.AddToScheme,
 	)
 }
 
