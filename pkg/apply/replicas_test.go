@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
@@ -18,6 +19,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/kinds"
+	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
 )
@@ -260,4 +262,30 @@ spec: {policyName: `+ns+`, validationActions: [Deny], matchResources: {namespace
 	require.Eventually(t, func() bool { // admission needs a moment to read its configuration
 		return otherClient(t).Patch(t.Context(), live(t, m), probe, client.DryRunAll) != nil
 	}, eventually, tick)
+}
+
+// The server records no time for a scale, and no owner for a scale to 0.
+func TestTheClientThatScalesAWorkloadIsKnown(t *testing.T) {
+	ns := namespace(t)
+	a, _ := connect(t, owner)
+	m := scalable(t, "Deployment", ns, "replicas: 3")
+	must(t, a, m)
+	as(t, "editor", m, types.MergePatchType, `{"spec":{"minReadySeconds":5}}`)
+	scaler := func() string { return ownership.Scaler(live(t, m).GetManagedFields()) }
+	scale := func(n int) {
+		t.Helper()
+		body := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, n)
+		require.NoError(t, otherClient(t).SubResource("scale").Patch(t.Context(), live(t, m), client.RawPatch(types.MergePatchType, body),
+			client.WithSubResourceBody(&autoscalingv1.Scale{}), client.FieldOwner("console")))
+	}
+	assert.Empty(t, scaler())
+	scale(3)
+	assert.Empty(t, scaler(), "the number is still ours")
+	scale(5)
+	assert.Equal(t, "console", scaler())
+	assert.Equal(t, "editor", ownership.Writer(live(t, m).GetManagedFields()))
+	must(t, a, m)
+	assert.Empty(t, scaler(), "the number is ours again")
+	scale(0)
+	assert.Empty(t, scaler())
 }

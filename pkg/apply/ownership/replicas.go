@@ -44,6 +44,11 @@ func GiveUp(entries []metav1.ManagedFieldsEntry, path fieldpath.Path) (next []me
 // called for each watched object.
 func MayOwnReplicas(entries []metav1.ManagedFieldsEntry) bool {
 	return slices.ContainsFunc(entries, func(e metav1.ManagedFieldsEntry) bool {
-		return (isOurs(&e) || IsFormerManager(&e)) && e.FieldsV1 != nil && bytes.Contains(e.FieldsV1.GetRawBytes(), []byte(`"f:replicas"`))
+		return (isOurs(&e) || IsFormerManager(&e)) && namesReplicas(&e)
 	})
+}
+
+// namesReplicas reports whether an entry has a field with the name replicas. It does not parse the entry.
+func namesReplicas(e *metav1.ManagedFieldsEntry) bool {
+	return e.FieldsV1 != nil && bytes.Contains(e.FieldsV1.GetRawBytes(), []byte(`"f:replicas"`))
 }

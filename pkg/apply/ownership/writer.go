@@ -28,3 +28,19 @@ func Writer(entries []metav1.ManagedFieldsEntry) string {
 	}
 	return writer
 }
+
+// Scaler returns the manager that last set spec.replicas through the subresource scale, if the field is no longer ours; otherwise "". The API
+// server records no time for such a write, so Writer takes it for the oldest. It records nothing at all for a scale to 0.
+func Scaler(entries []metav1.ManagedFieldsEntry) string {
+	scaler := ""
+	for i := range entries {
+		e := &entries[i]
+		switch {
+		case isOurs(e) && namesReplicas(e):
+			return ""
+		case e.Subresource == "scale" && e.Manager != keeper && namesReplicas(e):
+			scaler = e.Manager
+		}
+	}
+	return scaler
+}

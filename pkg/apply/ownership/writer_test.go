@@ -42,3 +42,26 @@ func TestWriterIsTheLatestForeignManager(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) { assert.Equal(t, tt.want, ownership.Writer(tt.entries)) })
 	}
 }
+
+func TestScalerTookTheNumberOfReplicas(t *testing.T) {
+	const update, replicas = metav1.ManagedFieldsOperationUpdate, `{"f:spec":{"f:replicas":{}}}`
+	scale := func(manager, fields string) metav1.ManagedFieldsEntry {
+		e := entry(manager, update, fields)
+		e.Subresource = "scale"
+		return e
+	}
+	tests := []struct {
+		name    string
+		entries []metav1.ManagedFieldsEntry
+		want    string
+	}{
+		{"is empty without entries", nil, ""},
+		{"is the client that scaled", []metav1.ManagedFieldsEntry{ours("{}"), scale("a", replicas)}, "a"},
+		{"is not a client that wrote our number", []metav1.ManagedFieldsEntry{ours(replicas), scale("a", replicas)}, ""},
+		{"is not a client of the object itself", []metav1.ManagedFieldsEntry{ours("{}"), entry("a", update, replicas)}, ""},
+		{"is not the entry of a number that we gave up", []metav1.ManagedFieldsEntry{ours("{}"), scale("kept-scale", replicas)}, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) { assert.Equal(t, tt.want, ownership.Scaler(tt.entries)) })
+	}
+}

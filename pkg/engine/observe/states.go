@@ -29,6 +29,7 @@ func reduce(m *metav1.PartialObjectMetadata, n *names) *object {
 			Fields:          ownership.Ours(m.ManagedFields),
 			Time:            ownership.Time(m.ManagedFields),
 			Writer:          n.intern(ownership.Writer(m.ManagedFields)),
+			Scaler:          n.intern(ownership.Scaler(m.ManagedFields)),
 			Deleting:        m.DeletionTimestamp != nil,
 			Replicas:        ownership.MayOwnReplicas(m.ManagedFields),
 		},

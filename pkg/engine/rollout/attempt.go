@@ -78,7 +78,7 @@ func (p *pass) apply(
 	}
 	p.measure(s, now.Sub(started))
 	if need.Drift != "" && s.entry.applied.Result != report.Unchanged {
-		writer, reason := writerOf(look), need.Drift
+		writer, reason := writerOf(n.Manifest, look), need.Drift
 		if need.Namesake {
 			writer = api.FieldManager
 		}
@@ -150,9 +150,13 @@ func (p *pass) repaired(id manifest.ID, s *slot, repair report.Repair) {
 	}
 }
 
-func writerOf(look observe.Look) string {
-	if look.State == nil {
+// writerOf returns the client to name for a drift; "" if the object shows none.
+func writerOf(m *manifest.Manifest, look observe.Look) string {
+	switch {
+	case look.State == nil:
 		return ""
+	case look.State.Scaler != "" && !m.LeavesOut("spec", "replicas"): // otherwise, scaling is no drift
+		return look.State.Scaler
 	}
 	return look.State.Writer
 }

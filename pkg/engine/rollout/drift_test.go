@@ -86,6 +86,28 @@ func TestRunRepairsDrift(t *testing.T) {
 	}
 }
 
+func TestRepairsNameTheClientThatScaledAWorkload(t *testing.T) {
+	for _, tt := range []struct{ name, spec, want string }{
+		{"names the client that scaled it", "{replicas: 3}", "console"},
+		{"names another writer if the manifest sets no number", "{}", "kubectl"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCluster()
+			m := parse(t, "10_a_01", "{apiVersion: apps/v1, kind: Deployment, metadata: {namespace: ns, name: a}, spec: "+tt.spec+"}")
+			plan := newPlan(t, release.Reconciling, m)
+			_, settled := c.roll(t, plan, rollout.Settled{})
+			c.touch("a", func(s *observe.State) { s.Fields, s.Writer, s.Scaler = ownership.Hash{1}, "kubectl", "console" })
+			var reported []report.Repaired
+			executor := c.executor()
+			executor.Repaired = func(r report.Repaired) { reported = append(reported, r) }
+			_, _, err := executor.Run(t.Context(), plan, settled)
+			require.NoError(t, err)
+			require.Len(t, reported, 1)
+			assert.Equal(t, tt.want, reported[0].Manager)
+		})
+	}
+}
+
 func TestRunDoesNotTreatLateEventsAsDeletions(t *testing.T) {
 	c := newCluster()
 	c.silent = true
