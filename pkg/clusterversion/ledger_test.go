@@ -3,9 +3,11 @@ package clusterversion
 import (
 	"context"
 	"crypto/sha256"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -15,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/clusterversion/ledger"
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
@@ -25,10 +28,14 @@ import (
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
-// takesAll is a cluster that accepts every apply. An object's UID is its name without the suffix that begins with "-".
+// takesAll is a cluster that accepts every apply, and has all create-only objects already. An object's UID is its name without the suffix
+// that begins with "-".
 type takesAll struct{ rollout.Applier }
 
 func (takesAll) Apply(_ context.Context, m *manifest.Manifest, _ release.Mode, _ apply.Options) (apply.Change, error) {
+	if m.CreateOnly() {
+		return apply.Change{Action: apply.Kept}, nil
+	}
 	uid, _, _ := strings.Cut(m.Object.GetName(), "-")
 	return apply.Change{Action: apply.Created, UID: types.UID(uid), ResourceVersion: "1"}, nil
 }
@@ -62,12 +69,16 @@ func (s *savedInventory) Save(_ context.Context, inv inventory.Inventory) error 
 	return nil
 }
 
-// rolledOut begins a rollout of these ConfigMaps in the ledger and runs it. It returns the plan and the executor.
+// rolledOut begins a rollout of these ConfigMaps in the ledger and runs it. A ConfigMap is create-only if its name ends with " once". It
+// returns the plan and the executor.
 func rolledOut(t *testing.T, l *ledger.Ledger, version string, names ...string) (*rollout.Plan, *rollout.Executor) {
 	t.Helper()
 	p := &payload.Payload{Release: release.Release{Version: version, Image: "registry.example/release@sha256:" + version}}
 	for _, name := range names {
-		list, err := manifest.Parse("0000_10_x_"+name+".yaml", []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: "+name+", namespace: default}"), manifest.Limits{})
+		name, once := strings.CutSuffix(name, " once")
+		list, err := manifest.Parse("0000_10_x_"+name+".yaml", fmt.Appendf(nil,
+			"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s, namespace: default, annotations: {%s: %q}}", name, api.CreateOnlyAnnotation, strconv.FormatBool(once),
+		), manifest.Limits{})
 		require.NoError(t, err)
 		p.Manifests = append(p.Manifests, list...)
 	}

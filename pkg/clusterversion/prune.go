@@ -51,7 +51,7 @@ func (w *rolling) prune(ctx context.Context) time.Duration {
 	policy := inventory.PruningOf(w.r.original)
 	due := slices.DeleteFunc(w.ledger.Orphans(), func(o inventory.Record) bool {
 		last := w.prunings[o.ID]
-		return w.clock.Since(last.at) < last.interval() || policy.Stays(o.ID) != ""
+		return w.clock.Since(last.at) < last.interval() || policy.Stays(o) != ""
 	})
 	if len(due) == 0 {
 		return w.pruneAgain()

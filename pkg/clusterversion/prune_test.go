@@ -122,21 +122,46 @@ func TestPruneKeepsOverriddenObjects(t *testing.T) {
 	assert.Empty(t, events.Events)
 }
 
+// TestPruneKeepsObjectsThatBecameCreateOnly applies an object of the first release. A later release makes it create-only, and the last one
+// drops it.
+func TestPruneKeepsObjectsThatBecameCreateOnly(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		releases []string // the object in each release
+		kept     bool
+	}{
+		{"keeps an object that a release made create-only", []string{"left", "left once"}, true},
+		{"prunes an object that a later release applied again", []string{"left", "left once", "left"}, false},
+	} {
+		for _, restarts := range []bool{false, true} {
+			t.Run(fmt.Sprintf("it %s, restarts: %v", tt.name, restarts), func(t *testing.T) {
+				store, order := &savedInventory{}, &pruneOrder{}
+				c := openReconciler(t, clocktesting.NewFakePassiveClock(now), record.NewFakeRecorder(10), store)
+				for i, object := range append(tt.releases, "kept") {
+					plan, executor := rolledOut(t, c.ledger, fmt.Sprintf("1.%d.0", i), object)
+					if restarts {
+						require.NoError(t, c.ledger.Flush(t.Context(), logr.Discard(), plan, executor))
+						c = openReconciler(t, clocktesting.NewFakePassiveClock(now), record.NewFakeRecorder(10), store)
+					}
+				}
+				w := prunes(c)
+				w.engine.Pruner = order
+				assert.Zero(t, w.prune(t.Context()))
+				assert.Equal(t, tt.kept, len(order.names) == 0)
+				assert.Equal(t, tt.kept, len(w.ledger.Orphans()) > 0)
+			})
+		}
+	}
+}
+
 // TestPruneDeletesDefinitionsLast covers a CRD, which comes before the objects of its kind in the alphabet but stays while they exist.
 func TestPruneDeletesDefinitionsLast(t *testing.T) {
 	definition := inventory.Record{ID: manifest.ID{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition", Name: "widgets.example.com"}}
 	object := inventory.Record{ID: manifest.ID{Group: "example.com", Kind: "Widget", Name: "w"}}
 	plan := inventory.Plan(inventory.Inventory{Release: "1.0.0"}.With(definition, object), nil, nil, "1.1.0")
-	c := New(clocktesting.NewFakePassiveClock(now), nil, record.NewFakeRecorder(10), idle{}, accept.Stages{}, &savedInventory{Inventory: plan}, nil, func() {}, Options{})
-	_, err := c.ledger.Open(t.Context(), logr.Discard())
-	require.NoError(t, err)
-	a := acceptedRelease("1.1.0")
-	a.Payload.Release.Prune = true
 	order := &pruneOrder{}
-	w := &rolling{
-		Reconciler: c, mode: release.Reconciling, prunings: map[manifest.ID]pruning{},
-		r: &round{original: clusterAt(), accepted: &a}, engine: Engine{Pruner: order, Completed: func(context.Context) {}},
-	}
+	w := prunes(openReconciler(t, clocktesting.NewFakePassiveClock(now), record.NewFakeRecorder(10), &savedInventory{Inventory: plan}))
+	w.engine.Pruner = order
 	w.prune(t.Context())
 	assert.Equal(t, []string{"w", "widgets.example.com"}, order.names)
 }
@@ -151,11 +176,23 @@ func (p *pruneOrder) Prune(_ context.Context, _ schema.GroupVersionKind, _, name
 // pruningRollout returns a rollout of release 1.1.0, which prunes object left of release 1.0.0.
 func pruningRollout(t *testing.T, clk clock.PassiveClock, events record.EventRecorder) *rolling {
 	t.Helper()
-	c := New(clk, nil, events, idle{}, accept.Stages{}, &savedInventory{}, nil, func() {}, Options{})
-	_, err := c.ledger.Open(t.Context(), logr.Discard())
-	require.NoError(t, err)
+	c := openReconciler(t, clk, events, &savedInventory{})
 	rolledOut(t, c.ledger, "1.0.0", "kept", "left")
 	rolledOut(t, c.ledger, "1.1.0", "kept")
+	return prunes(c)
+}
+
+// openReconciler returns a reconciler that has read the inventory.
+func openReconciler(t *testing.T, clk clock.PassiveClock, events record.EventRecorder, store *savedInventory) *Reconciler {
+	t.Helper()
+	c := New(clk, nil, events, idle{}, accept.Stages{}, store, nil, func() {}, Options{})
+	_, err := c.ledger.Open(t.Context(), logr.Discard())
+	require.NoError(t, err)
+	return c
+}
+
+// prunes returns the rollout of a complete release that requests pruning.
+func prunes(c *Reconciler) *rolling {
 	a := acceptedRelease("1.1.0")
 	a.Payload.Release.Prune = true
 	return &rolling{

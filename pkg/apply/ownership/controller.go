@@ -41,6 +41,9 @@ func Controlled(m *metav1.PartialObjectMetadata) string {
 	return ""
 }
 
+// CreateOnlyReason is the reason not to delete a create-only object of an earlier release.
+const CreateOnlyReason = "it is create-only, so it belongs to other clients"
+
 // KeepsOrphan returns the reason not to delete an object of an earlier release: an orphan has the recorded UID if there is one, our owner's
 // label and fields of ours, and no foreign controller. Create-only objects belong to other clients after their creation, which was an apply
 // of ours if their kind was new. The reason is empty if the object may be deleted. It is temporary if it may end without an administrator.
@@ -51,7 +54,7 @@ func KeepsOrphan(m *metav1.PartialObjectMetadata, owner string, recorded types.U
 	case owner == "" || m.Labels[api.OwnedByLabel] != owner:
 		return "it does not have the version operator's label", false
 	case strings.EqualFold(m.Annotations[api.CreateOnlyAnnotation], "true"):
-		return "it is create-only, so it belongs to other clients", false
+		return CreateOnlyReason, false
 	case !Applied(m.ManagedFields):
 		return "it has no fields of the version operator", false
 	}

@@ -31,7 +31,7 @@ func TestFirstFormatIsStillReadable(t *testing.T) {
 	for i := range written {
 		written[i].UID, written[i].Time = "7f6a", 1_764_000_000
 	}
-	written[0].ResourceVersion, written[2].Generation = "4711", 3
+	written[0].ResourceVersion, written[1].CreateOnly, written[2].Generation = "4711", true, 3
 	var e encoder
 	now, err := e.encode(want, written)
 	require.NoError(t, err)

@@ -70,6 +70,9 @@ type Record struct {
 	// Finished is true for a finished Job that the cluster deletes after some time. It must not run again, in whatever release. Earlier versions
 	// of the operator did not record it.
 	Finished bool `json:"finished,omitempty"`
+	// CreateOnly is true if the last release with the object made it create-only, so it belongs to other clients. The object does not show
+	// that if an earlier release applied it. Earlier versions of the operator did not record it.
+	CreateOnly bool `json:"createOnly,omitempty"`
 	// Since is the time since when the gate has been unsettled in that release, or the time in the object itself. Only ClusterOperators
 	// have it, because their problems have a time limit.
 	Since time.Time `json:"since,omitzero"`

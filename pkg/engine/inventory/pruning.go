@@ -4,8 +4,8 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/inclusion/override"
-	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
 // Pruning is an administrator's will about orphans. The release may request their deletion as well.
@@ -21,9 +21,12 @@ func PruningOf(cv *configv1.ClusterVersion) Pruning {
 }
 
 // Stays returns the reason to keep an orphan although its deletion is requested; empty if there is none.
-func (p Pruning) Stays(id manifest.ID) string {
-	if override.Excluded(id, p.overrides) {
+func (p Pruning) Stays(orphan Record) string {
+	switch {
+	case override.Excluded(orphan.ID, p.overrides):
 		return override.Reason
+	case orphan.CreateOnly:
+		return ownership.CreateOnlyReason
 	}
 	return ""
 }

@@ -236,7 +236,7 @@ func (f *finder) dropped(ctx context.Context, served servedKinds, labeled map[ma
 	}
 	o.Exists = new(true)
 	keeps, _ := ownership.KeepsOrphan(meta, f.owner, r.UID)
-	switch stays := f.pruning.Stays(r.ID); {
+	switch stays := f.pruning.Stays(r); {
 	case meta.DeletionTimestamp != nil:
 		o.Note = "being deleted"
 	case stays != "":

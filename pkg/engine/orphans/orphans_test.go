@@ -132,10 +132,13 @@ func TestFindListsDroppedObjects(t *testing.T) {
 	_, err = configMaps.Patch(t.Context(), "controlled", "application/merge-patch+json",
 		[]byte(`{"metadata":{"ownerReferences":[{"apiVersion":"example.com/v1","kind":"Shop","name":"shop","uid":"u","controller":true}]}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
-	replaced, disowned := s.configMap("replaced"), s.configMap("disowned")
+	replaced, disowned, once := s.configMap("replaced"), s.configMap("disowned"), s.configMap("once")
 	_, err = configMaps.Patch(t.Context(), "disowned", "application/merge-patch+json", []byte(`{"metadata":{"managedFields":[{}]}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
-	s.inv = s.inv.With(inventory.Record{ID: replaced, UID: "former", Version: "v1", Release: "1.0.0", Reached: true})
+	s.inv = s.inv.With(
+		inventory.Record{ID: replaced, UID: "former", Version: "v1", Release: "1.0.0", Reached: true},
+		inventory.Record{ID: once, Version: "v1", Release: "1.0.0", CreateOnly: true},
+	)
 	gone := manifest.ID{Kind: "Service", Namespace: s.name, Name: "gone"}
 	unserved := manifest.ID{Group: "example.com", Kind: "Widget", Name: "unserved"}
 	namespace := manifest.ID{Kind: "Namespace", Name: "default"}
@@ -148,6 +151,7 @@ func TestFindListsDroppedObjects(t *testing.T) {
 	assert.Equal(t, map[string]string{
 		"old": "", "deleting": "being deleted", "stripped": "it does not have the version operator's label", "controlled": "Shop shop is its controller", "gone": "gone", "unserved": "gone", "default": "it does not have the version operator's label",
 		"replaced": "it is a newer object with the same name", "disowned": "it has no fields of the version operator",
+		"once": "it is create-only, so it belongs to other clients",
 	}, notes(list))
 	exists := map[string]bool{}
 	for _, o := range list.Orphans {
@@ -157,8 +161,8 @@ func TestFindListsDroppedObjects(t *testing.T) {
 		exists[o.Name] = *o.Exists
 		assert.Equal(t, o.Name == "default", o.Protected != "", o.Name)
 	}
-	assert.Equal(t, map[string]bool{"old": true, "deleting": true, "stripped": true, "controlled": true, "default": true, "replaced": true, "disowned": true, "gone": false, "unserved": false}, exists)
-	assert.Equal(t, []string{"controlled", "deleting", "disowned", "old", "replaced", "stripped", "default", "gone", "unserved"}, names(list), "sorted by group, kind, namespace and name")
+	assert.Equal(t, map[string]bool{"old": true, "deleting": true, "stripped": true, "controlled": true, "default": true, "replaced": true, "disowned": true, "once": true, "gone": false, "unserved": false}, exists)
+	assert.Equal(t, []string{"controlled", "deleting", "disowned", "old", "once", "replaced", "stripped", "default", "gone", "unserved"}, names(list), "sorted by group, kind, namespace and name")
 }
 
 func names(list orphans.List) []string {

@@ -451,6 +451,7 @@ func TestOrphansOfTheReleaseAreListed(t *testing.T) {
 	p.Excluded = []payload.Exclusion{{Manifest: excluded[0], Reason: "test"}}
 	install(t, files(t, "1.0.0", map[string]string{"0000_10_a_b.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: dropped, namespace: default}\n" +
 		"---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: controlled, namespace: default}\n" +
+		"---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: once, namespace: default}\n" +
 		"---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: unmanaged, namespace: default}"}))
 	controlled := &unstructured.Unstructured{}
 	controlled.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
@@ -464,6 +465,7 @@ func TestOrphansOfTheReleaseAreListed(t *testing.T) {
 		{ID: config("dropped"), Release: "0.9.0", Dropped: "1.0.0"},
 		{ID: config("controlled")},
 		{ID: config("gone")},
+		{ID: config("once"), CreateOnly: true},
 		{ID: config("unmanaged")},
 		{ID: manifest.ID{Kind: "Namespace", Name: "a"}},
 	} {
@@ -479,6 +481,7 @@ func TestOrphansOfTheReleaseAreListed(t *testing.T) {
   ConfigMap default/controlled  from 1.0.0, stays
   ConfigMap default/dropped  from 0.9.0, stays
   ConfigMap default/gone  from 1.0.0, stays
+  ConfigMap default/once  from 1.0.0, stays
   ConfigMap default/unmanaged  from 1.0.0, stays
   Namespace a  from 1.0.0, stays
 `},
@@ -496,7 +499,7 @@ func TestOrphansOfTheReleaseAreListed(t *testing.T) {
 			var out strings.Builder
 			require.NoError(t, WriteText(&out, report, false))
 			assert.Contains(t, out.String(), tt.want)
-			assert.Equal(t, tt.release || tt.byRequest, strings.HasSuffix(out.String(), ", 4 no longer part of the release, 1 of these deleted after the update\n"), out.String())
+			assert.Equal(t, tt.release || tt.byRequest, strings.HasSuffix(out.String(), ", 5 no longer part of the release, 1 of these deleted after the update\n"), out.String())
 		})
 	}
 }
@@ -505,6 +508,7 @@ func TestOrphansOfTheReleaseAreListed(t *testing.T) {
 const prunedText = `No longer part of the release:
   ConfigMap default/controlled  from 1.0.0, stays: Secret other is its controller
   ConfigMap default/dropped  from 0.9.0, deleted once the update is complete
+  ConfigMap default/once  from 1.0.0, stays: it is create-only, so it belongs to other clients
   ConfigMap default/unmanaged  from 1.0.0, stays: spec.overrides marks it as unmanaged
   Namespace a  from 1.0.0, stays: the operator never prunes objects of kind Namespace, because their content would also be deleted: use a tombstone to delete it
 `

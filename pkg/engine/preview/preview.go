@@ -505,7 +505,7 @@ func (r *run) orphan(ctx context.Context, record inventory.Record) *Orphan {
 	if err == nil && change.Action == apply.Deleted {
 		return nil
 	}
-	if orphan.Stays = r.options.Pruning.Stays(record.ID); orphan.Stays == "" {
+	if orphan.Stays = r.options.Pruning.Stays(record); orphan.Stays == "" {
 		orphan.Pruned, orphan.Stays = err != nil || change.Action == apply.Deleting, change.Message
 	}
 	return orphan

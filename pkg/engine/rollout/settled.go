@@ -151,7 +151,7 @@ func (s Settled) Records(plan *Plan) []inventory.Record {
 		}
 		r := e.applied.Record()
 		r.ID, r.Version, r.File, r.Document = id, n.Manifest.GVK().Version, n.Manifest.File, n.Manifest.Document
-		r.Release, r.Reached = plan.Release.Version, e.wait.reached
+		r.Release, r.Reached, r.CreateOnly = plan.Release.Version, e.wait.reached, n.Manifest.CreateOnly()
 		if plan.tasks[n.Index].hasTTL && e.wait.finished {
 			r.Finished, r.Content = true, e.applied.Content // also with dropped fields: the content identifies the Job that has run
 		}
