@@ -174,6 +174,15 @@ func TestRolloutThatBeginsAfterCloseSavesNothing(t *testing.T) {
 	assert.Len(t, store.Records, 1)
 }
 
+// TestNoOrphansCostNothing checks the search of a reconcile of a complete release.
+func TestNoOrphansCostNothing(t *testing.T) {
+	l := ledger.New(clock.RealClock{}, &savedInventory{})
+	_, err := l.Open(t.Context(), logr.Discard())
+	require.NoError(t, err)
+	rolledOut(t, l, "1.0.0", "a", "b")
+	assert.Zero(t, testing.AllocsPerRun(10, func() { l.Orphans() }))
+}
+
 // TestOrphansReflectUnsavedResults applies an object of the earlier release under another identity, as if its kind had moved to another API
 // group.
 func TestOrphansReflectUnsavedResults(t *testing.T) {

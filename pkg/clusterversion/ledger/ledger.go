@@ -234,6 +234,9 @@ func (l *Ledger) Failure() string {
 func (l *Ledger) Orphans() []inventory.Record {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if !l.inv.HasDropped() { // the rollout drops no objects, and its records are a copy of the whole plan
+		return nil
+	}
 	if l.executor == nil {
 		return l.inv.Orphans()
 	}

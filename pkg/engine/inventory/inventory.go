@@ -194,6 +194,16 @@ func (inv Inventory) Orphans() []Record {
 	return slices.Concat(slices.DeleteFunc(slices.Clone(orphans), isProtected), slices.DeleteFunc(orphans, func(r Record) bool { return !isProtected(r) }))
 }
 
+// HasDropped reports whether the inventory has records of objects that the release no longer contains.
+func (inv Inventory) HasDropped() bool {
+	for _, r := range inv.Records {
+		if r.Dropped != "" {
+			return true
+		}
+	}
+	return false
+}
+
 // Compare orders objects by group, kind, namespace and name.
 func Compare(a, b manifest.ID) int {
 	return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Kind, b.Kind),
