@@ -131,20 +131,26 @@ func Plan(inv Inventory, named map[manifest.ID]bool, skipped []string, version s
 }
 
 // WithoutStrayNamespaces returns the inventory with records of cluster-scoped objects without namespaces. Earlier versions of the operator
-// recorded the namespaces of their manifests. clusterScoped is called for each record. Of several records of one object, one that is not
-// dropped stays.
+// recorded the namespaces of their manifests. clusterScoped is called for each record. Of several records of one object, the current one
+// stays.
 func (inv Inventory) WithoutStrayNamespaces(clusterScoped func(manifest.ID) bool) Inventory {
 	records := make(map[manifest.ID]Record, len(inv.Records))
-	for id, r := range inv.Records {
-		if clusterScoped(id) {
-			r.ID = withoutNamespace(id)
+	for _, r := range slices.SortedFunc(maps.Values(inv.Records), compareAge) {
+		if clusterScoped(r.ID) {
+			r.ID = withoutNamespace(r.ID)
 		}
-		if other, twice := records[r.ID]; !twice || other.Dropped != "" {
-			records[r.ID] = r
-		}
+		records[r.ID] = r
 	}
 	inv.Records = records
 	return inv
+}
+
+// compareAge orders records of one object: dropped records come first, and the current record comes last. That is the record of the last
+// apply, and of those without a time the one without a namespace, because earlier versions of the operator wrote the others.
+func compareAge(a, b Record) int {
+	empty := func(text string) int { return -min(len(text), 1) }
+	return cmp.Or(cmp.Compare(empty(a.Dropped), empty(b.Dropped)), cmp.Compare(a.Time, b.Time),
+		cmp.Compare(empty(a.ID.Namespace), empty(b.ID.Namespace)), Compare(a.ID, b.ID))
 }
 
 func withoutNamespace(id manifest.ID) manifest.ID {

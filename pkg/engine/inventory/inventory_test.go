@@ -60,13 +60,22 @@ func TestPlanIgnoresStrayNamespaces(t *testing.T) {
 		{"it renames a dropped record", []Record{{ID: role("stray"), UID: "1", Dropped: "1.5.0"}}},
 		{"it drops the record of an earlier namespace", []Record{{ID: role("earlier"), UID: "2", Dropped: "1.5.0"}, {ID: role("stray"), UID: "1"}}},
 		{"it drops the record with the namespace", []Record{{ID: role("stray"), UID: "2", Dropped: "1.5.0"}, {ID: role(""), UID: "1"}}},
+		{"it keeps the last apply", []Record{{ID: role("a"), UID: "2", Time: 1}, {ID: role("b"), UID: "1", Time: 3}, {ID: role("c"), UID: "3", Time: 2}}},
+		{"it keeps the last apply of dropped records", []Record{
+			{ID: role("a"), UID: "2", Time: 1, Dropped: "1.4.0"}, {ID: role("b"), UID: "1", Time: 3, Dropped: "1.5.0"}, {ID: role(""), UID: "3", Dropped: "1.5.0"},
+		}},
+		{"it keeps the record without the namespace", []Record{{ID: role("a"), UID: "2"}, {ID: role(""), UID: "1"}, {ID: role("z"), UID: "3"}}},
 		{"it drops the record without the namespace", []Record{{ID: role("stray"), UID: "1"}, {ID: role(""), UID: "2", Dropped: "1.5.0"}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inv := Inventory{Release: "1.0.0"}.With(tt.records...)
 			before := maps.Clone(inv.Records)
-			got := Plan(inv, map[manifest.ID]bool{role(""): true}, nil, "2.0.0")
-			assert.Equal(t, map[manifest.ID]Record{role(""): {ID: role(""), UID: "1"}}, got.Records)
+			for range 20 { // in random order
+				got := Plan(inv, map[manifest.ID]bool{role(""): true}, nil, "2.0.0").Records[role("")]
+				got.Time = 0
+				assert.Equal(t, Record{ID: role(""), UID: "1"}, got)
+			}
+			assert.Len(t, Plan(inv, map[manifest.ID]bool{role(""): true}, nil, "2.0.0").Records, 1)
 			assert.Equal(t, before, inv.Records, "the argument does not change")
 		})
 	}
