@@ -55,14 +55,15 @@ func Recorded(r inventory.Record) Applied {
 	}
 }
 
-// Record returns the part of an inventory record that Recorded reads. It omits the content if the server did not know some fields of the
-// object. Then another process applies the object again.
-func (a Applied) Record() inventory.Record {
-	r := inventory.Record{Content: a.Content, Fields: a.Fields, UID: a.UID, Time: a.Time, Generation: a.Generation}
+// Record returns the part of an inventory record that Recorded reads, and whether the object is a finished Job with a TTL. It omits the
+// content if the server did not know some fields of the object. Then another process applies the object again. The content of a finished
+// Job stays, because it identifies the Job that must not run again.
+func (a Applied) Record(finished bool) inventory.Record {
+	r := inventory.Record{Content: a.Content, Fields: a.Fields, UID: a.UID, Time: a.Time, Generation: a.Generation, Finished: finished}
 	if a.Generation == 0 {
 		r.ResourceVersion = a.ResourceVersion
 	}
-	if len(a.Dropped) > 0 {
+	if len(a.Dropped) > 0 && !finished {
 		r.Content = inventory.Content{}
 	}
 	return r

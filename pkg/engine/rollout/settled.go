@@ -149,12 +149,9 @@ func (s Settled) Records(plan *Plan) []inventory.Record {
 		if !ok || !e.applied.Stands || e.applied.ByName || n.Manifest.Tombstone() {
 			continue
 		}
-		r := e.applied.Record()
+		r := e.applied.Record(plan.tasks[n.Index].hasTTL && e.wait.finished)
 		r.ID, r.Version, r.File, r.Document = id, n.Manifest.GVK().Version, n.Manifest.File, n.Manifest.Document
 		r.Release, r.Reached, r.CreateOnly = plan.Release.Version, e.wait.reached, n.Manifest.CreateOnly()
-		if plan.tasks[n.Index].hasTTL && e.wait.finished {
-			r.Finished, r.Content = true, e.applied.Content // also with dropped fields: the content identifies the Job that has run
-		}
 		if isClusterOperator(n.Manifest) {
 			r.Since = e.wait.since.UTC().Truncate(time.Second)
 		}
