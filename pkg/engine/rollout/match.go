@@ -2,6 +2,10 @@ package rollout
 
 import (
 	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/engine/drift"
@@ -60,6 +64,8 @@ func (p *pass) match(ctx context.Context, n *taskgraph.Node, t *task, s *slot) (
 		p.apply(ctx, n, t, s, object, look, need)
 	case n.Manifest.Tombstone() && look.Synced:
 		e.applied = e.applied.Watched(look.State, now)
+	case isForeignDefinition(n.Manifest, e) && look.State != nil && look.State.Deleting:
+		e.applied, e.wait.reached = e.applied.DeletingByOther(content, now), false
 	case look.State != nil && look.State.Deleting && !t.gated:
 		s.verdict = foreignDeletionNotice(t.id, look.State.Finalizers, p.remainingContent(ctx, n.Manifest, e, look.State))
 	}
@@ -78,13 +84,13 @@ func (p *pass) look(ctx context.Context, m *manifest.Manifest, e *entry) observe
 		return observe.Look{Synced: true}
 	case !installs || p.watched:
 		return p.Observer.Look(ctx, m, e.applied.ByName || m.Tombstone())
-	case e.applied.Result == report.Deleting, e.applied.Stands && !e.observed.Trusted:
+	case e.applied.Result == report.Deleting, e.applied.Stands && !e.observed.Trusted, isForeignDefinition(m, e):
 		return p.Observer.Look(ctx, m, e.applied.ByName)
 	}
 	return observe.Look{}
 }
 
-// check evaluates the gate, except for objects in a repair truce, finished Jobs with a TTL and CRDs of other clients.
+// check evaluates the gate, except for objects in a repair truce, finished Jobs with a TTL and CRDs of other clients that have settled.
 func (p *pass) check(n *taskgraph.Node, t *task, s *slot) {
 	e := &s.entry
 	if s.verdict.Reason != "" || !t.gated || t.hasTTL && e.wait.finished {
@@ -94,11 +100,12 @@ func (p *pass) check(n *taskgraph.Node, t *task, s *slot) {
 		return
 	}
 	object := p.Observer.Object(t.id)
-	if object == nil && e.applied.ByName && !isClusterOperator(n.Manifest) {
-		// Another client has installed the CRD. It lacks our label, so no watch of the gate delivers it. If its kind is not served, the
-		// applies of its resources report that.
-		s.verdict.State = gate.Settled
-		return
+	if object == nil && isForeignDefinition(n.Manifest, e) {
+		if e.wait.reached {
+			s.verdict.State = gate.Settled
+			return
+		}
+		object = e.definition.object
 	}
 	if t.workload && object != nil {
 		e.scaledToZero = gate.ScaledToZero(object, n.Manifest)
@@ -114,6 +121,36 @@ func (p *pass) check(n *taskgraph.Node, t *task, s *slot) {
 	if finding.Text != "" {
 		s.verdict.Message += "; " + finding.Text
 	}
+}
+
+// isForeignDefinition reports whether another client has installed a create-only CRD of the release. It lacks our label, so no watch of the
+// gate delivers it.
+func isForeignDefinition(m *manifest.Manifest, e *entry) bool {
+	return e.applied.ByName && gatedTask(m) && !isClusterOperator(m)
+}
+
+// definition is the CRD of another client at a time; nil if it could not be read.
+type definition struct {
+	at     time.Time
+	object client.Object
+}
+
+// readDefinition reads a CRD of another client for the gate until it has settled. It reads the CRD once, and again after a while, because no
+// event reports a change of its conditions.
+func (p *pass) readDefinition(ctx context.Context, m *manifest.Manifest, s *slot) {
+	e, now := &s.entry, p.Clock.Now()
+	if !isForeignDefinition(m, e) || e.wait.reached {
+		return
+	}
+	if now.Sub(e.definition.at) >= drift.WatchPatience {
+		e.definition = definition{at: now}
+		crd := &gate.CRD{}
+		live, err := p.Applier.Live(ctx, m)
+		if err == nil && live != nil && runtime.DefaultUnstructuredConverter.FromUnstructured(live.Object, &crd.Conditioned) == nil {
+			e.definition.object = crd
+		}
+	}
+	s.recheckAt = e.definition.at.Add(drift.WatchPatience)
 }
 
 // waitingWorkloads returns the workloads whose pods this pass waits for.

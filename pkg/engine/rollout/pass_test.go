@@ -20,6 +20,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/apply/failure"
+	"github.com/cluster-version/cvo/pkg/engine/drift"
 	"github.com/cluster-version/cvo/pkg/engine/gate"
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/engine/observe"
@@ -594,23 +595,92 @@ func TestRunUsesManyWorkers(t *testing.T) {
 	})
 }
 
-// TestCreateOnlyCRDOfAnotherClientSettles checks a CRD that another client has installed. It lacks our label, so the gate never sees it.
-func TestCreateOnlyCRDOfAnotherClientSettles(t *testing.T) {
-	crd := parse(t, "10_a_01", `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: a,
+// createOnlyCRD returns a create-only definition with name a.
+func createOnlyCRD(t *testing.T) *manifest.Manifest {
+	t.Helper()
+	return parse(t, "10_a_01", `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: a,
 		annotations: {release.openshift.io/create-only: "true"}}}`)
+}
+
+// withCondition returns a definition of another client with one condition.
+func withCondition(condition, status string) map[string]any {
+	return map[string]any{
+		"metadata": map[string]any{"name": "a", "uid": "theirs"},
+		"status":   map[string]any{"conditions": []any{map[string]any{"type": condition, "status": status}}},
+	}
+}
+
+// TestCreateOnlyCRDOfAnotherClientSettles checks a CRD that another client has installed. It lacks our label, so the gate's watch never
+// delivers it. The gate reads it instead, until it settles.
+func TestCreateOnlyCRDOfAnotherClientSettles(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		action apply.Action
+		live   map[string]any
 		want   bool
+		reads  int
 	}{
-		{"settles if it exists already", apply.Kept, true},
-		{"waits for its conditions if we have created it", apply.Created, false},
+		{"settles if it is established", apply.Kept, withCondition("Established", "True"), true, 1},
+		{"waits until it is established", apply.Kept, withCondition("Established", "False"), false, 2},
+		{"waits if it cannot be read", apply.Kept, map[string]any{"status": "x"}, false, 2},
+		{"waits for its conditions if we have created it", apply.Created, nil, false, 0},
 	} {
-		t.Run("it "+tt.name, func(t *testing.T) {
-			c := newCluster()
-			c.answers["a"] = apply.Change{Action: tt.action}
-			progress, _ := c.roll(t, newPlan(t, release.Updating, crd), rollout.Settled{})
-			assert.Equal(t, tt.want, progress.Complete, waitsFor(progress))
-		})
+		for _, mode := range []release.Mode{release.Initializing, release.Updating, release.Reconciling} {
+			t.Run(fmt.Sprintf("it %s, %s", tt.name, mode), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					c := newCluster()
+					c.answers["a"] = apply.Change{Action: tt.action}
+					c.states["a"] = observe.State{UID: "theirs", ResourceVersion: "1"}
+					c.live["a"] = tt.live
+					plan := newPlan(t, mode, createOnlyCRD(t))
+					progress, settled := c.roll(t, plan, rollout.Settled{})
+					assert.Equal(t, tt.want, progress.Complete, waitsFor(progress))
+					for range 3 {
+						_, settled = c.roll(t, plan, settled)
+					}
+					time.Sleep(drift.WatchPatience)
+					c.roll(t, plan, settled)
+					log := c.takeLog()
+					reads := slices.DeleteFunc(log, func(s string) bool { return s != "read a" })
+					assert.Len(t, reads, tt.reads, "a change of the conditions has no event")
+				})
+			})
+		}
+	}
+}
+
+// TestDeletedCRDOfAnotherClientDoesNotSettle has another client delete its CRD, before or after the rollout has found it. The operator
+// creates the CRD afterwards.
+func TestDeletedCRDOfAnotherClientDoesNotSettle(t *testing.T) {
+	for _, mode := range []release.Mode{release.Initializing, release.Updating, release.Reconciling} {
+		for _, settles := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, settled before: %v", mode, settles), func(t *testing.T) {
+				c := newCluster()
+				c.answers["a"] = apply.Change{Action: apply.Kept}
+				c.states["a"] = observe.State{UID: "theirs", ResourceVersion: "1", Deleting: !settles}
+				c.live["a"] = withCondition("Established", "True")
+				plan := newPlan(t, mode, createOnlyCRD(t))
+				if !settles {
+					c.live["a"]["metadata"] = map[string]any{"deletionTimestamp": "2026-01-01T00:00:00Z"}
+				}
+				progress, settled := c.roll(t, plan, rollout.Settled{})
+				require.Equal(t, settles, progress.Complete)
+				if settles {
+					c.touch("a", func(s *observe.State) { s.Deleting = true })
+				}
+				c.takeLog()
+				for range 2 {
+					progress, settled = c.roll(t, plan, settled)
+					assert.False(t, progress.Complete)
+					require.Len(t, progress.Problems, 1)
+					assert.Contains(t, progress.Problems[0].Message, "it will be recreated once it is gone")
+				}
+				assert.Empty(t, c.takeLog(), "the end of the deletion is awaited without requests")
+				c.vanish("a")
+				delete(c.answers, "a")
+				_, _ = c.roll(t, plan, settled)
+				assert.Equal(t, []string{"apply a"}, c.takeLog())
+			})
+		}
 	}
 }

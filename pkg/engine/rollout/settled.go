@@ -43,6 +43,8 @@ type entry struct {
 	scaledToZero bool
 	// remaining is the remaining content of a namespace in deletion.
 	remaining remaining
+	// definition is the CRD of another client until it settles.
+	definition definition
 }
 
 // remaining is the remaining content of a namespace at a resource version.
