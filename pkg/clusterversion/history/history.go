@@ -3,9 +3,9 @@
 package history
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	configv1 "github.com/openshift/api/config/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,11 +20,13 @@ import (
 // maxHistory is the maximum number of history entries, as in OpenShift's operator.
 const maxHistory = 100
 
-// Limits in bytes, so that all entries fit into a ClusterVersion: maxSize of the history in JSON, and shortRisks of the accepted risks of
-// the oldest entries if the history exceeds that.
+// Limits in bytes, so that all entries fit into a ClusterVersion: maxSize of the history in JSON, maxNames of an entry in JSON without its
+// accepted risks, and, if the history exceeds maxSize, shortRisks of the accepted risks of the oldest entries and shortName of longer names.
 const (
 	maxSize    = 256 << 10
+	maxNames   = 1 << 10
 	shortRisks = 256
+	shortName  = 64
 )
 
 // Release is an accepted release in the form that the history records.
@@ -65,11 +67,28 @@ func Record(history []configv1.UpdateHistory, next Release, forced sets.Set[stri
 	return shorten(prune(slices.Insert(history, 0, entry), forced))
 }
 
-// shorten truncates the accepted risks of the oldest entries until the history is small enough.
+// shorten truncates texts until the history is small enough: first those of other clients, then the accepted risks of the oldest entries.
 func shorten(history []configv1.UpdateHistory) []configv1.UpdateHistory {
 	total := 0
 	for _, e := range history {
 		total += size(e)
+	}
+	if total <= maxSize {
+		return history
+	}
+	total = 0
+	for i := range history {
+		e := &history[i]
+		e.AcceptedRisks = printable.Excerpt(e.AcceptedRisks, release.MaxText)
+		if size(*e)-sizeOf(e.AcceptedRisks) > maxNames {
+			if e.State != configv1.CompletedUpdate {
+				e.State = configv1.PartialUpdate
+			}
+			if i > 0 { // the newest entry has our names
+				e.Version, e.Image = printable.Excerpt(e.Version, shortName), printable.Excerpt(e.Image, shortName)
+			}
+		}
+		total += size(*e)
 	}
 	for i := len(history) - 1; i >= 0 && total > maxSize; i-- {
 		e := &history[i]
@@ -80,13 +99,29 @@ func shorten(history []configv1.UpdateHistory) []configv1.UpdateHistory {
 	return history
 }
 
-// size returns the size in bytes of an entry in the status.
-func size(entry configv1.UpdateHistory) int {
-	text, err := json.Marshal(entry)
-	if err != nil {
-		return 0 // impossible for this type
+// size returns the size in bytes of an entry in the status, or slightly more. It does not encode the entry, because it is called for each
+// entry in each reconcile.
+func size(e configv1.UpdateHistory) int {
+	const frame = 180 // the names of the fields, the times and the punctuation
+	return frame + sizeOf(string(e.State)) + sizeOf(e.Version) + sizeOf(e.Image) + sizeOf(e.AcceptedRisks)
+}
+
+// sizeOf returns the size in bytes of a text in JSON, or slightly more.
+func sizeOf(text string) int {
+	total := 0
+	for _, r := range text {
+		switch r {
+		case '"', '\\', '<', '>', '&', utf8.RuneError, '\u2028', '\u2029':
+			total += len(`\u0000`)
+		default:
+			if r < ' ' {
+				total += len(`\u0000`)
+			} else {
+				total += utf8.RuneLen(r)
+			}
+		}
 	}
-	return len(text) + len(",")
+	return total
 }
 
 // Complete marks the newest entry as completed if it is not.

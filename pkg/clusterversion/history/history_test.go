@@ -210,6 +210,79 @@ func TestAcceptedRisksStayBounded(t *testing.T) {
 	assert.Contains(t, history[99].AcceptedRisks, "Forced: <<", "the start of every text stays")
 }
 
+// TestForgedEntriesStayBounded has another client write huge entries. They do not cost the texts of the other entries.
+//
+//threat:history-forged-grows
+func TestForgedEntriesStayBounded(t *testing.T) {
+	huge := strings.Repeat("<", 300_000)
+	for _, tt := range []struct {
+		name string
+		edit func(i int, e *configv1.UpdateHistory)
+		kept bool // the texts of the others
+	}{
+		{"a huge version", func(i int, e *configv1.UpdateHistory) { e.Version = at(i, 1, huge, e.Version) }, true},
+		{"a huge image", func(i int, e *configv1.UpdateHistory) { e.Image = at(i, 50, huge, e.Image) }, true},
+		{"huge risks", func(i int, e *configv1.UpdateHistory) { e.AcceptedRisks = at(i, 1, huge, e.AcceptedRisks) }, true},
+		{"a huge state of the newest entry", func(i int, e *configv1.UpdateHistory) {
+			e.State = configv1.UpdateState(at(i, 0, huge, string(e.State)))
+		}, true},
+		{"many large entries", func(i int, e *configv1.UpdateHistory) {
+			if i > 0 {
+				*e = configv1.UpdateHistory{State: configv1.UpdateState(huge[:2000]), Version: huge[:900], Image: huge[:900], AcceptedRisks: huge[:9000]}
+			}
+		}, false},
+	} {
+		t.Run("it bounds "+tt.name, func(t *testing.T) {
+			history := longHistory(100)
+			for i := range history {
+				history[i].AcceptedRisks = strings.Repeat("a", 1000)
+				tt.edit(i, &history[i])
+			}
+			next := Release{Version: history[0].Version, Image: history[0].Image}
+			history = Record(history, next, nil, metav1.NewTime(now))
+			text, err := json.Marshal(history)
+			require.NoError(t, err)
+			assert.LessOrEqual(t, len(text), 256<<10)
+			assert.Len(t, history, 100)
+			assert.True(t, Same(history[0], next.Version, next.Image), "the newest entry stays")
+			if tt.kept {
+				assert.Len(t, history[99].AcceptedRisks, 1000)
+			}
+		})
+	}
+}
+
+// at returns forged for one index and genuine for the others.
+func at(i, index int, forged, genuine string) string {
+	if i == index {
+		return forged
+	}
+	return genuine
+}
+
+// TestUnchangedHistoryCostsNothing checks the call of each reconcile.
+func TestUnchangedHistoryCostsNothing(t *testing.T) {
+	history := longHistory(100)
+	for i := range history {
+		history[i].AcceptedRisks = strings.Repeat("a", 2000)
+	}
+	next := Release{Version: history[0].Version, Image: history[0].Image, Verified: true}
+	assert.Zero(t, testing.AllocsPerRun(10, func() { history = Record(history, next, nil, metav1.NewTime(now)) }))
+}
+
+// TestSizeIsNeverTooSmall compares the size with that of the encoded entry.
+func TestSizeIsNeverTooSmall(t *testing.T) {
+	for _, text := range []string{"", "abc", "é€😀", "<>&\"\\\n\r\t\b\f\x00\x1f\x7f", "\u2028\u2029\uFFFD", "\xff\xc3", strings.Repeat("<", 100)} {
+		at := metav1.NewTime(now)
+		entry := configv1.UpdateHistory{
+			State: configv1.UpdateState(text), StartedTime: at, CompletionTime: &at, Version: text, Image: text, AcceptedRisks: text,
+		}
+		encoded, err := json.Marshal(entry)
+		require.NoError(t, err)
+		assert.GreaterOrEqual(t, size(entry), len(encoded)+len(","), "%q", text)
+	}
+}
+
 // TestPruneShortensALongHistoryAtOnce starts with a history that an earlier operator did not prune or that another client has written.
 func TestPruneShortensALongHistoryAtOnce(t *testing.T) {
 	for _, tt := range []struct {
