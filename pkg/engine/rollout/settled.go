@@ -100,9 +100,9 @@ func (w wait) restarted(anotherRelease bool) wait {
 
 // Restart returns a Settled for a new rollout. It keeps the applied content, but a watch must confirm the content before it counts. Failed
 // objects are retried immediately. Tombstones that an install skipped become pending. For another release, it also resets settled gates and
-// waits, and applies objects with dropped fields again, because the release may contain schemas with the fields. Only
-// finished Jobs with a TTL do not run again. For another selection of the same release's manifests it keeps them, so neither progress nor
-// waiting times restart.
+// waits, and applies objects with dropped fields again, because the release may contain schemas with the fields. This does not include
+// finished Jobs with a TTL, which must not run again. For another selection of the same release's manifests it keeps gates and waits, so
+// neither progress nor waiting times restart.
 func (s Settled) Restart(anotherRelease bool) Settled {
 	next := make(map[manifest.ID]entry, len(s.entries))
 	for id, e := range s.entries {
