@@ -1,6 +1,7 @@
 package status
 
 import (
+	"errors"
 	"slices"
 
 	configv1 "github.com/openshift/api/config/v1"
@@ -24,6 +25,8 @@ func Obstacles(
 	case progress != nil && !progress.DeletionsUnknown:
 	case stuck != nil:
 		rollout.DeletionsErr = stuck.Err
+	case progress != nil && progress.DeletionsReason != "":
+		rollout.DeletionsErr = errors.New(progress.DeletionsReason)
 	default:
 		rollout.DeletionsErr = upgradeable.ErrPending
 	}

@@ -53,6 +53,8 @@ func TestPendingDeletionsAreObstacles(t *testing.T) {
 func TestUnknownDeletionsAreObstacles(t *testing.T) {
 	unknown := progressOf("1.1.0", 1, 2)
 	unknown.DeletionsUnknown = true
+	examined := progressOf("1.1.0", 1, 2)
+	examined.DeletionsUnknown, examined.DeletionsReason = true, "old is not checked"
 	stuck := &report.Problem{Err: errors.New("no inventory")}
 	old := acceptedRelease("1.1.0").Payload.Manifests[0].Object.DeepCopy()
 	old.SetAnnotations(map[string]string{"release.openshift.io/delete": "true"})
@@ -64,6 +66,7 @@ func TestUnknownDeletionsAreObstacles(t *testing.T) {
 	}{
 		{"before the first report", nil, nil, true, true},
 		{"before every tombstone was visited", unknown, nil, true, true},
+		{"and nothing waits for them once a pass has ended", examined, nil, true, false},
 		{"and nothing waits for them if no pass is possible", nil, stuck, true, false},
 		{"or if no further pass is possible", unknown, stuck, true, false},
 		{"but not after every tombstone was visited", progressOf("1.1.0", 1, 2), nil, false, false},

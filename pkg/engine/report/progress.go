@@ -40,7 +40,9 @@ type Progress struct {
 	// Deletions contains the incomplete deletions.
 	Deletions []Deletion `json:"deletions,omitempty"`
 	// DeletionsUnknown is true until this rollout has looked for each object that the release deletes. Deletions may then lack some.
-	DeletionsUnknown bool `json:"deletionsUnknown,omitempty"`
+	// DeletionsReason says why; it is empty until a pass over observed objects has ended.
+	DeletionsUnknown bool   `json:"deletionsUnknown,omitempty"`
+	DeletionsReason  string `json:"deletionsReason,omitempty"`
 	// RetryAt is the time of the next pass if no event occurs, for example to retry a failed attempt; zero if the rollout waits only for
 	// events.
 	RetryAt time.Time `json:"retryAt,omitzero"`
@@ -168,7 +170,8 @@ func (p Progress) Same(other Progress) bool {
 	}
 	return p.Done == other.Done && p.Total == other.Total && p.Complete == other.Complete &&
 		p.HandedOver == other.HandedOver && samePause(p.Paused, other.Paused) && slices.EqualFunc(p.Problems, other.Problems, sameProblem) &&
-		p.DeletionsUnknown == other.DeletionsUnknown && slices.Equal(p.Deletions, other.Deletions) // deletions block updates to other minor versions
+		p.DeletionsUnknown == other.DeletionsUnknown && p.DeletionsReason == other.DeletionsReason &&
+		slices.Equal(p.Deletions, other.Deletions) // deletions block updates to other minor versions
 }
 
 // Pause describes a paused rollout: runlevel Before and higher runlevels do not start.

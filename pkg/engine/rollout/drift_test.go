@@ -764,10 +764,12 @@ func TestRunKnowsDeletionsAfterItHasVisitedEveryTombstone(t *testing.T) {
 	c.onApply = fails("first")
 	progress, _ := c.roll(t, plan, rollout.Settled{})
 	assert.True(t, progress.DeletionsUnknown, "not reached")
+	assert.Equal(t, "ConfigMap ns/old is not checked until the objects before it in the release have settled", progress.DeletionsReason)
 
 	c.onApply, c.unsynced = nil, true
 	progress, settled := c.roll(t, plan, rollout.Settled{})
 	assert.True(t, progress.DeletionsUnknown, "not observed")
+	assert.Empty(t, progress.DeletionsReason, "the watch will report the object")
 
 	c.unsynced = false
 	c.answers["old"] = apply.Change{Action: apply.Deleting, UID: "1", Message: "waiting for its finalizers x"}
@@ -780,11 +782,29 @@ func TestRunKnowsDeletionsAfterItHasVisitedEveryTombstone(t *testing.T) {
 	assert.False(t, progress.DeletionsUnknown, "an earlier pass of the rollout knows it")
 	progress, _ = c.roll(t, plan, settled.Restart(false))
 	assert.True(t, progress.DeletionsUnknown, "another rollout")
+	assert.Empty(t, progress.DeletionsReason)
 
 	c.onApply, c.unsynced = fails("old"), false
 	progress, _ = c.roll(t, plan, rollout.Settled{})
 	assert.False(t, progress.DeletionsUnknown, "the server rejects the deletion")
 	assert.Len(t, progress.Problems, 1)
+}
+
+// TestRunWaitsForTheWatchOfGates has a tombstone that waits for a CRD, which the watch of the gates has not reported after a restart.
+func TestRunWaitsForTheWatchOfGates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster()
+		plan := newPlan(t, release.Reconciling,
+			parse(t, "10_a_01", `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: olds.example.com}, spec: {group: example.com, names: {kind: Old}}}`),
+			parse(t, "10_a_02", `{apiVersion: example.com/v1, kind: Old, metadata: {name: old, annotations: {release.openshift.io/delete: "true"}}}`))
+		progress, settled := c.roll(t, plan, rollout.Settled{})
+		assert.True(t, progress.DeletionsUnknown)
+		assert.Empty(t, progress.DeletionsReason)
+		assert.Equal(t, 10*time.Second, time.Until(progress.RetryAt))
+		time.Sleep(10 * time.Second)
+		progress, _ = c.roll(t, plan, settled)
+		assert.Contains(t, progress.DeletionsReason, "Old.example.com old is not checked")
+	})
 }
 
 // TestRunLooksForTombstonesOfObjectsThatItApplied has a release that deletes an object of the release before.

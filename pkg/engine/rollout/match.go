@@ -113,6 +113,7 @@ func (p *pass) check(n *taskgraph.Node, t *task, s *slot) {
 	s.verdict = gate.Check(object, gate.Want{
 		Manifest: n.Manifest, Mode: p.plan.Mode(), UID: e.applied.UID, Generation: e.applied.Generation, Alone: t.alone,
 	})
+	s.ungated = object == nil && s.verdict.State != gate.Settled && !isClusterOperator(n.Manifest)
 	if p.Pods == nil || !t.workload || s.verdict.State == gate.Settled {
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -127,6 +128,7 @@ func (p *Executor) run(ctx context.Context, pass *pass) (report.Progress, Settle
 		width = defaultWidth
 	}
 	result, err := taskgraph.Walk(ctx, pass.plan.Graph, width, &p.bell, pass.visit)
+	pass.examine(err)
 	next := pass.settled()
 	if p.Pods != nil && err == nil {
 		p.Pods.Follow(pass.waitingWorkloads())
@@ -152,6 +154,8 @@ type slot struct {
 	// canceled is true if the visit was canceled, and unknown if the watch has not reported the object yet. Neither is a problem of the
 	// object.
 	canceled, unknown bool
+	// ungated is true if the watch of the gate may not have reported the object yet.
+	ungated bool
 }
 
 type pass struct {
@@ -170,11 +174,13 @@ type pass struct {
 	reported time.Time
 	// reporting is true while a report is being delivered. Another report must not overtake it, because progress never decreases.
 	reporting bool
+	// examined is Settled.examined.
+	examined bool
 }
 
 // newPass returns a pass before its first visit.
 func newPass(plan *Plan, settled Settled) *pass {
-	p := &pass{plan: plan, restored: settled.restored, slots: make([]slot, len(plan.tasks))}
+	p := &pass{plan: plan, restored: settled.restored, examined: settled.examined, slots: make([]slot, len(plan.tasks))}
 	p.watched = settled.watched || plan.Mode() == release.Initializing && settled.stands(plan)
 	for _, n := range plan.Graph.Tasks() {
 		e, known := settled.entries[plan.tasks[n.Index].id]
@@ -215,6 +221,12 @@ func (p *pass) visit(ctx context.Context, n *taskgraph.Node) taskgraph.Outcome {
 	case s.entry.wait.since.IsZero(), s.entry.wait.since.After(p.Clock.Now()): // set by a predecessor's clock
 		s.entry.wait.since = p.waitingSince(n, &s)
 	}
+	if s.ungated {
+		until := s.entry.wait.since.Add(drift.WatchPatience)
+		if s.ungated = p.Clock.Now().Before(until); s.ungated {
+			s.recheckAt = earlier(s.recheckAt, until)
+		}
+	}
 	p.finish(n, s)
 	switch {
 	case settled:
@@ -229,6 +241,13 @@ func (p *pass) visit(ctx context.Context, n *taskgraph.Node) taskgraph.Outcome {
 // depend on each other in no documented order, so no other object waits for the pods of a workload. Only the completion does.
 func (p *pass) delaysNothing(n *taskgraph.Node, t *task) bool {
 	return p.plan.Mode() == release.Initializing && t.workload && p.successorImage(n) == ""
+}
+
+// examine records the end of a pass, unless it was canceled or a watch has not reported an object that it visited.
+func (p *pass) examine(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.examined = p.examined || err == nil && !slices.ContainsFunc(p.slots, func(s slot) bool { return s.unknown || s.ungated })
 }
 
 // waitingSince returns the start of the wait for an object that no earlier pass found unsettled. Usually that is now. The first pass after

@@ -18,6 +18,8 @@ type Settled struct {
 	restored bool
 	// watched is true once an install has applied every manifest. From then on watches detect drift.
 	watched bool
+	// examined is true once a pass of this rollout over observed objects has ended. What is unknown then may stay unknown.
+	examined bool
 }
 
 // stands reports whether every manifest of a plan is applied.

@@ -79,7 +79,7 @@ func (p *pass) settled() Settled {
 			next[p.plan.tasks[n.Index].id] = s.entry
 		}
 	}
-	out := Settled{entries: next, watched: p.watched}
+	out := Settled{entries: next, watched: p.watched, examined: p.examined}
 	out.watched = out.watched || p.plan.Mode() == release.Initializing && out.stands(p.plan)
 	return out
 }

@@ -3,6 +3,7 @@ package rollout
 import (
 	"time"
 
+	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/engine/gate"
 	"github.com/cluster-version/cvo/pkg/engine/report"
@@ -18,6 +19,7 @@ func (p *pass) progress() report.Progress {
 // progressLocked summarizes the slots; the caller holds the lock.
 func (p *pass) progressLocked() report.Progress {
 	progress := report.Progress{Release: p.plan.Release, Mode: p.plan.Mode(), Total: p.plan.total}
+	var unknown []string
 	for _, n := range p.plan.Graph.Tasks() {
 		t, s := &p.plan.tasks[n.Index], &p.slots[n.Index]
 		applied, reached := s.entry.applied, s.entry.wait.reached
@@ -42,8 +44,8 @@ func (p *pass) progressLocked() report.Progress {
 		if applied.Result == report.Deleting {
 			progress.Deletions = append(progress.Deletions, report.Deletion{ID: t.id, Since: applied.At, Message: applied.Message})
 		}
-		if n.Manifest.Tombstone() && !s.entry.observed.Trusted && s.entry.wait.retry.err == nil {
-			progress.DeletionsUnknown = true // no pass of this rollout has had an answer for it yet
+		if reason := unknownDeletion(n, t, s); reason != "" {
+			unknown = append(unknown, reason)
 		}
 		if waiting, ok := p.unvisitedWait(n, t, s); ok {
 			s = waiting
@@ -53,10 +55,25 @@ func (p *pass) progressLocked() report.Progress {
 		}
 		progress.RetryAt = earlier(progress.RetryAt, s.recheckAt)
 	}
+	progress.DeletionsUnknown = len(unknown) > 0
+	if p.examined {
+		progress.DeletionsReason = printable.List(unknown, printable.Few)
+	}
 	progress.Runlevels = report.Count(p.reached)
 	progress.Paused = p.paused(progress)
 	report.SortProblems(progress.Problems)
 	return progress
+}
+
+// unknownDeletion returns why it is unknown whether the object of a tombstone exists; empty for other manifests and if this rollout knows it.
+func unknownDeletion(n *taskgraph.Node, t *task, s *slot) string {
+	switch {
+	case !n.Manifest.Tombstone(), s.entry.observed.Trusted, s.entry.wait.retry.err != nil:
+		return ""
+	case s.unknown:
+		return s.verdict.Message
+	}
+	return t.id.String() + " is not checked until the objects before it in the release have settled"
 }
 
 // earlier returns the earlier of two times, where zero means never.
