@@ -7,6 +7,7 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 
 	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
+	"github.com/cluster-version/cvo/pkg/clusterversion/event"
 	"github.com/cluster-version/cvo/pkg/engine/report"
 	"github.com/cluster-version/cvo/pkg/update/upgradeable"
 )
@@ -26,7 +27,7 @@ func Obstacles(
 	case stuck != nil:
 		rollout.DeletionsErr = stuck.Err
 	case progress != nil && progress.DeletionsReason != "":
-		rollout.DeletionsErr = errors.New(progress.DeletionsReason)
+		rollout.DeletionsErr = errors.New(event.Steady(progress.DeletionsReason))
 	default:
 		rollout.DeletionsErr = upgradeable.ErrPending
 	}

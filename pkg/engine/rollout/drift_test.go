@@ -785,9 +785,18 @@ func TestRunKnowsDeletionsAfterItHasVisitedEveryTombstone(t *testing.T) {
 	assert.Empty(t, progress.DeletionsReason)
 
 	c.onApply, c.unsynced = fails("old"), false
-	progress, _ = c.roll(t, plan, rollout.Settled{})
-	assert.False(t, progress.DeletionsUnknown, "the server rejects the deletion")
+	progress, settled = c.roll(t, plan, rollout.Settled{})
+	assert.True(t, progress.DeletionsUnknown, "the server rejects the deletion")
+	assert.Equal(t, "no", progress.DeletionsReason)
 	assert.Len(t, progress.Problems, 1)
+	c.vanish("old")
+	require.Eventually(t, func() bool {
+		progress, settled = c.roll(t, plan, settled)
+		return !progress.DeletionsUnknown
+	}, time.Minute, 50*time.Millisecond, "another client has deleted the object")
+	c.touch("old", func(s *observe.State) { s.UID = "2" })
+	progress, _ = c.roll(t, plan, settled)
+	assert.Equal(t, "no", progress.DeletionsReason, "the server rejects a later deletion")
 }
 
 // TestRunWaitsForTheWatchOfGates has a tombstone that waits for a CRD, which the watch of the gates has not reported after a restart.

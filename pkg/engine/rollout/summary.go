@@ -65,10 +65,15 @@ func (p *pass) progressLocked() report.Progress {
 	return progress
 }
 
-// unknownDeletion returns why it is unknown whether the object of a tombstone exists; empty for other manifests and if this rollout knows it.
+// unknownDeletion returns why it is unknown whether the object of a tombstone is deleted; empty for other manifests and if this rollout knows
+// it. A failed deletion may have reached the server.
 func unknownDeletion(n *taskgraph.Node, t *task, s *slot) string {
 	switch {
-	case !n.Manifest.Tombstone(), s.entry.observed.Trusted, s.entry.wait.retry.err != nil:
+	case !n.Manifest.Tombstone():
+		return ""
+	case s.entry.wait.retry.err != nil:
+		return s.entry.wait.retry.err.Error()
+	case s.entry.observed.Trusted:
 		return ""
 	case s.unknown:
 		return s.verdict.Message
