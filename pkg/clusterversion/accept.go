@@ -9,12 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/cluster-version/cvo/internal/backoff"
-	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
 	"github.com/cluster-version/cvo/pkg/clusterversion/background"
 	"github.com/cluster-version/cvo/pkg/clusterversion/event"
 	"github.com/cluster-version/cvo/pkg/clusterversion/request"
-	"github.com/cluster-version/cvo/pkg/update/upgradeable"
 )
 
 // staleRetry is the time between two checks whether a stale cache has caught up.
@@ -62,7 +60,7 @@ func (c *Reconciler) acceptStep(log logr.Logger, key string, target request.Targ
 		if a.Err != nil && a.Loaded() && !missing && !a.ByTag() { // by the next attempt, a tag may point to another image
 			refused = &a
 		}
-		if !missing && a.Err != nil && a.Step == api.ReasonPreconditionChecks && upgradeable.Pending(a.Obstacles) && pending < pendingChecks {
+		if !missing && a.Undecided && pending < pendingChecks {
 			pending++
 			return background.Next{After: acceptRetry.First} // the last answer stays
 		}

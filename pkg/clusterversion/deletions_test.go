@@ -199,6 +199,20 @@ func TestDeletionsAreUnknownAfterARestart(t *testing.T) {
 	assert.Equal(t, "1.1.0", s.get(t).Status.History[0].Version)
 }
 
+// TestUnknownDeletionsDelayNoCertainRejection requests a minor update of a cluster with overrides.
+func TestUnknownDeletionsDelayNoCertainRejection(t *testing.T) {
+	s, work := restarted(t, shelfWith(tombstone()))
+	s.edit(t, func(cv *configv1.ClusterVersion) {
+		cv.Spec.Overrides = []configv1.ComponentOverride{{Kind: "ConfigMap", Namespace: "ns", Name: "other", Unmanaged: true}}
+	})
+	s.later(t)
+	work[background.SlotAccept].step(t.Context())
+	s.later(t)
+	accepted := said(s.get(t).Status, api.ReleaseAccepted)
+	assert.Contains(t, accepted, "False|PreconditionChecks")
+	assert.NotContains(t, accepted, upgradeable.ErrPending.Error())
+}
+
 func TestReleaseWithoutTombstonesHasNoDeletions(t *testing.T) {
 	s, work := restarted(t, newShelf("1.0.0", "1.1.0"))
 	work[background.SlotAccept].step(t.Context())

@@ -108,6 +108,8 @@ type Acceptance struct {
 	files fs.FS
 	// Obstacles are the obstacles that existed when the preconditions were checked.
 	Obstacles []upgradeable.Obstacle
+	// Undecided is true if the preconditions reject the release only because of pending obstacles.
+	Undecided bool
 }
 
 // Loaded reports whether the release is verified and read. After that, only preconditions and permissions can reject it.
@@ -416,8 +418,10 @@ func checkVersion(_ context.Context, _ Input, a *Acceptance) error {
 	return nil
 }
 
-// checkPreconditions is the step that checks the preconditions. They apply only when an update starts.
+// checkPreconditions is the step that checks the preconditions. They apply only when an update starts. A rejection names pending obstacles
+// only if there is no other reason.
 func checkPreconditions(ctx context.Context, in Input, a *Acceptance) error {
+	a.Undecided = false
 	if in.underway(a) {
 		return nil
 	}
@@ -428,6 +432,12 @@ func checkPreconditions(ctx context.Context, in Input, a *Acceptance) error {
 	objections := precondition.Run(checks, input)
 	blocking := precondition.Error(precondition.Blocking(objections))
 	if blocking != nil && !a.Target.Force {
+		known := slices.DeleteFunc(slices.Clone(a.Obstacles), func(o upgradeable.Obstacle) bool { return o.Pending })
+		input.Accepted, input.Upgradeable = in.weigh(known)
+		if certain := precondition.Error(precondition.Blocking(precondition.Run(checks, input))); certain != nil {
+			return certain
+		}
+		a.Undecided = true
 		return blocking
 	}
 	if all := precondition.Error(objections); all != nil {

@@ -49,10 +49,19 @@ func TestPreconditionsDecideAcceptance(t *testing.T) {
 		cv            *configv1.ClusterVersion
 		server        precondition.Server
 		refused, risk string
+		// pending adds a pending obstacle.
+		pending, undecided bool
 	}{
 		{name: "rejects a minor update with an obstacle", cv: accepting(), refused: `Precondition "ClusterVersionUpgradeable" failed because of "Y": Z.`},
 		{name: "ignores other accepted risks", cv: accepting("OtherRisk"), refused: `Precondition "ClusterVersionUpgradeable" failed because of "Y": Z.`},
 		{name: "accepts and records a risk that was accepted by name", cv: accepting("SomeRisk"), risk: `Precondition "ClusterVersionUpgradeable" failed because of "Y": Z.`},
+		{name: "is undecided if only a pending obstacle blocks", cv: accepting("SomeRisk"), pending: true, undecided: true, refused: `Precondition "ClusterVersionUpgradeable" failed because of "UnknownError": Q.`},
+		{name: "is decided if another obstacle blocks", cv: accepting(), pending: true, refused: `Precondition "ClusterVersionUpgradeable" failed because of "Y": Z.`},
+		{
+			name: "is decided if another precondition blocks", cv: accepting("SomeRisk"), pending: true, server: precondition.Server{Err: context.DeadlineExceeded},
+			refused: `Precondition "RemovedAPI" failed because of "UnknownError": Cannot read the APIs of the API server: context deadline exceeded`,
+		},
+		{name: "accepts a pending risk by name", cv: accepting("SomeRisk", "PendingRisk"), pending: true, risk: `Precondition "ClusterVersionUpgradeable" failed because of "Y": Z.`},
 		{name: "continues an update under way", cv: clusterAt(partial("1.1.0"), completed("1.0.0")), server: precondition.Server{Err: context.DeadlineExceeded}},
 		{
 			name: "rejects the release while the API server does not answer", cv: accepting("SomeRisk"), server: precondition.Server{Err: context.DeadlineExceeded},
@@ -62,11 +71,16 @@ func TestPreconditionsDecideAcceptance(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			stages := newShelf("1.1.0").stages()
 			stages.Server = func(context.Context) precondition.Server { return tt.server }
-			stages.Obstacles = func(*configv1.ClusterVersion) []upgradeable.Obstacle { return []upgradeable.Obstacle{objects} }
+			found := []upgradeable.Obstacle{objects}
+			if tt.pending {
+				found = append(found, upgradeable.Obstacle{Source: "P", Reason: "EvaluationFailed", Message: "Q.", Risk: "PendingRisk", Unknown: true, Pending: true})
+			}
+			stages.Obstacles = func(*configv1.ClusterVersion) []upgradeable.Obstacle { return found }
 			a, _ := try(t, accept.Input{Stages: stages, ClusterVersion: tt.cv}, request.Target{Image: imageOf("1.1.0")})
 			if tt.refused != "" {
 				require.EqualError(t, a.Err, tt.refused)
-				assert.Equal(t, []upgradeable.Obstacle{objects}, a.Obstacles)
+				assert.Equal(t, found, a.Obstacles)
+				assert.Equal(t, tt.undecided, a.Undecided)
 				return
 			}
 			require.NoError(t, a.Err)

@@ -3,6 +3,8 @@ package accept
 import (
 	"context"
 
+	configv1 "github.com/openshift/api/config/v1"
+
 	"github.com/cluster-version/cvo/pkg/update/precondition"
 	"github.com/cluster-version/cvo/pkg/update/upgradeable"
 )
@@ -19,12 +21,17 @@ func (in Input) preconditions(ctx context.Context, a *Acceptance) precondition.I
 	if in.Obstacles != nil {
 		a.Obstacles = in.Obstacles(in.ClusterVersion)
 	}
+	out.Accepted, out.Upgradeable = in.weigh(a.Obstacles)
+	return out
+}
+
+// weigh is upgradeable.Weigh with the risks that the administrator accepted.
+func (in Input) weigh(obstacles []upgradeable.Obstacle) (accepted, open *configv1.ClusterOperatorStatusCondition) {
 	var names []string
 	if update := in.ClusterVersion.Spec.DesiredUpdate; update != nil {
 		for _, risk := range update.AcceptRisks {
 			names = append(names, risk.Name)
 		}
 	}
-	out.Accepted, out.Upgradeable = upgradeable.Weigh(a.Obstacles, names)
-	return out
+	return upgradeable.Weigh(obstacles, names)
 }
