@@ -75,11 +75,17 @@ func (c *Reconciler) preflightStep(log logr.Logger, r *round, target request.Tar
 		f := preflight.New(in, target, c.options.Preview, c.options.Lookup, now)
 		if attempt == 0 {
 			c.emitter.Emit(cv, preflight.Started(f.Acceptance))
+		}
+		if reported == "" {
 			f.Report = report
 		}
 		again := f.Run(ctx)
 		if ctx.Err() != nil {
 			return background.Next{Done: true}
+		}
+		if f.Acceptance.Undecided && attempt < pendingChecks {
+			attempt++
+			return background.Next{After: acceptRetry.First} // the preflight still runs
 		}
 		c.unretrievedAhead.Store(f.Acceptance.Err != nil && f.Acceptance.Step == api.ReasonRetrievePayload)
 		ended := metav1.NewTime(c.clock.Now().UTC().Truncate(time.Second))

@@ -2,8 +2,10 @@ package clusterversion
 
 import (
 	"context"
+	"strings"
 	"testing"
 
+	"github.com/go-logr/logr"
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -16,6 +18,9 @@ import (
 	"github.com/cluster-version/cvo/pkg/clusterversion/background"
 	"github.com/cluster-version/cvo/pkg/clusterversion/control"
 	"github.com/cluster-version/cvo/pkg/clusterversion/request"
+	"github.com/cluster-version/cvo/pkg/engine/preview"
+	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/pkg/payload"
 )
 
 // TestPreflightModeIsKept shows that an update requested as a preflight never starts, even if another definition of ClusterVersion makes
@@ -148,6 +153,41 @@ func TestPreflightRestartsWithOtherManifests(t *testing.T) {
 		assert.Equal(t, after, start(), "the same manifests")
 		before = after
 	}
+}
+
+// TestPreflightWaitsForPendingObstacles starts a preflight right after a restart, before the rollout has looked for the objects that the
+// release deletes.
+func TestPreflightWaitsForPendingObstacles(t *testing.T) {
+	s, work := restarted(t, shelfWith(tombstone()))
+	work[background.SlotAccept].step(t.Context())
+	s.later(t)
+	s.options.Preview = func(context.Context, *configv1.ClusterVersion, []*manifest.Manifest, *payload.Payload) (*preview.Report, error) {
+		return &preview.Report{}, nil
+	}
+	results := func(step func(context.Context) background.Next, times int) (events []string) {
+		for len(s.recorder.Events) > 0 {
+			<-s.recorder.Events
+		}
+		for range times {
+			step(t.Context())
+		}
+		for len(s.recorder.Events) > 0 {
+			events = append(events, strings.Fields(<-s.recorder.Events)[1])
+		}
+		return events
+	}
+	start := func() func(context.Context) background.Next {
+		return s.preflightStep(logr.Discard(), &round{}, request.Target{Image: imageOf("1.1.0")})
+	}
+	step := start()
+	assert.Equal(t, []string{api.EventPreflightStarted}, results(step, pendingChecks))
+	assert.Equal(t, []string{api.EventPreflightFailed}, results(step, 2), "it is reported once, and does not count as an objection")
+	step = start()
+	results(step, 1)
+	s.progresses(progressOf("1.0.0", 4, 4))
+	assert.Equal(t, []string{api.EventPreflightPassed}, results(step, 1))
+	s.progresses(deleting("1.0.0"))
+	assert.Equal(t, []string{api.EventPreflightStarted, api.EventPreflightObjected}, results(start(), 1))
 }
 
 // nothing is a cluster without a ReleaseRollout.

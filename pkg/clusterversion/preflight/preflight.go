@@ -76,14 +76,14 @@ func New(in accept.Input, target request.Target, preview Preview, lookup Lookup,
 	}}
 }
 
-// Run runs the steps of acceptance, and then dry runs even if the preconditions reject the release. It reports whether another attempt may
-// have a different result.
+// Run runs the steps of acceptance, and then dry runs even if the preconditions reject the release. It fails before the dry runs if the
+// preconditions depend on pending obstacles. It reports whether another attempt may have a different result.
 func (f *Flight) Run(ctx context.Context) (again bool) {
 	f.Acceptance = accept.Examine(ctx, f.Input, f.Acceptance.Target, accept.Hooks{
 		Begins: func(a accept.Acceptance) { f.begin(a.Step, a.Message) },
 		Ends: func(a accept.Acceptance, err error) error {
 			f.learn(a)
-			if failed, ok := errors.AsType[*precondition.FailedError](err); ok {
+			if failed, ok := errors.AsType[*precondition.FailedError](err); ok && !a.Undecided {
 				f.object(failed.Objections)
 				return nil
 			}
