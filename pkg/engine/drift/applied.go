@@ -136,15 +136,18 @@ func (a Applied) Canceled() Applied {
 	return a
 }
 
-// RetryDroppedAt returns the time of the next apply of an object with dropped fields; zero if there is none. definedAt is the time when
-// the definition of its kind was changed; zero if it was not. An API server serves a changed CustomResourceDefinition a moment after it has
-// accepted it, and drops new fields until then. So the retries begin after a second and end after a minute, with delays that double.
-func (a Applied) RetryDroppedAt(definedAt time.Time) time.Time {
+// RetryAt returns the time of the next apply of an object whose definition was changed at definedAt; zero if there is none. definedAt is zero
+// if it was not changed. An API server serves a changed CustomResourceDefinition a moment after it has accepted it. Until then it drops new
+// fields. So the retries of an object with dropped fields begin after a second and end after a minute, with delays that double. Until then the
+// API server also stores objects without new defaults. Reads add only the defaults of the stored version. So if the definition has several
+// versions, an object that was applied within the first second is applied once more.
+func (a Applied) RetryAt(definedAt time.Time, severalVersions bool) time.Time {
 	tried := a.At.Sub(definedAt)
-	if len(a.Dropped) == 0 || definedAt.IsZero() || tried > lateSchema {
+	lacksDefaults := severalVersions && tried >= 0 && tried < firstRetry
+	if definedAt.IsZero() || tried > lateSchema || len(a.Dropped) == 0 && !lacksDefaults {
 		return time.Time{}
 	}
-	return a.At.Add(max(tried, firstDroppedRetry))
+	return a.At.Add(max(tried, firstRetry))
 }
 
 // ChangedAt returns the time of the last apply if it changed an existing object, otherwise zero.

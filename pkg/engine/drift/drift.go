@@ -30,6 +30,8 @@ type Object struct {
 	Expires bool
 	// DefinedAt is the time when the rollout changed the CustomResourceDefinition of its kind; zero if it did not.
 	DefinedAt time.Time
+	// SeveralVersions is true if that definition has several versions.
+	SeveralVersions bool
 }
 
 // Unowned reports whether the observed object of a manifest is a custom resource without managedFields. The server can read objects of
@@ -69,10 +71,10 @@ const (
 	// probeDelay is the time between our write and the first no-op apply within sameTimeWindow. It is long enough for the API server to
 	// give our entry a new time if that apply changes the object.
 	probeDelay = 2 * time.Second
-	// lateSchema is how long an API server may take to serve a changed definition. firstDroppedRetry is the time from an apply with dropped
-	// fields to the first retry.
-	lateSchema        = time.Minute
-	firstDroppedRetry = time.Second
+	// lateSchema is how long an API server may take to serve a changed definition. firstRetry is the time from an apply that the former
+	// schema may have affected to the first retry.
+	lateSchema = time.Minute
+	firstRetry = time.Second
 	// probesPerSecond is the maximum number of no-op applies per second after a restart.
 	probesPerSecond = 50
 )
@@ -184,7 +186,7 @@ func assessPresent(o Object, seen *Observed, state *observe.State, now time.Time
 	if state.Deleting {
 		return Need{} // applied fields would be deleted with the object
 	}
-	if retry := applied.RetryDroppedAt(o.DefinedAt); !retry.IsZero() {
+	if retry := applied.RetryAt(o.DefinedAt, o.SeveralVersions); !retry.IsZero() {
 		if now.Before(retry) {
 			return Need{RecheckAt: retry}
 		}

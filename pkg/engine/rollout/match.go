@@ -39,7 +39,8 @@ func (p *pass) match(ctx context.Context, n *taskgraph.Node, t *task, s *slot) (
 		e.settleAbsent(content, look, now)
 	}
 	object := drift.Object{
-		Manifest: n.Manifest, Content: content, Applied: e.applied, Expires: t.hasTTL && e.wait.finished, DefinedAt: p.definedAt(t),
+		Manifest: n.Manifest, Content: content, Applied: e.applied, Expires: t.hasTTL && e.wait.finished,
+		DefinedAt: p.definedAt(t), SeveralVersions: t.severalVersions,
 	}
 	observed, need := drift.Assess(object, e.observed, look, now, &p.probes)
 	e.observed, s.recheckAt = observed, need.RecheckAt

@@ -501,6 +501,20 @@ func TestFieldsOfChangedDefinitions(t *testing.T) {
 			assert.Empty(t, progress.Dropped)
 		})
 	})
+	t.Run("get their new defaults a second later if the definition has several versions", func(t *testing.T) {
+		for versions, want := range map[string]int{"": 1, ", {name: v2, served: true, storage: false}": 2} {
+			synctest.Test(t, func(t *testing.T) {
+				c := serving(newCluster())
+				c.answers["networks.example.com"] = changed
+				clear(c.dropped)
+				several := strings.Replace(kind, "}]", "}"+versions+"]", 1)
+				d := parse(t, "10_a_01", "{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: networks.example.com}, spec: {"+several+"}}")
+				attempts, took, _ := roll(t, c, newPlan(t, release.Updating, d, resource(t)))
+				assert.Equal(t, slices.Repeat([]string{"apply a"}, want), attempts)
+				assert.Equal(t, time.Duration(want-1)*time.Second, took)
+			})
+		}
+	})
 	t.Run("are omitted in the end, and applied again for a minute", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := serving(newCluster())

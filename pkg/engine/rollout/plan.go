@@ -48,6 +48,8 @@ type task struct {
 	vital bool
 	// definition is the node of the CustomResourceDefinition of the object's kind; nil if the release does not contain it.
 	definition *taskgraph.Node
+	// severalVersions is true if that definition has several versions.
+	severalVersions bool
 	// precreate contains the ClusterOperators to create before this node, the first of its component in the runlevel.
 	precreate []*manifest.Manifest
 }
@@ -130,7 +132,11 @@ func (p *Plan) findDefinitions() {
 		}
 	}
 	for _, n := range p.Graph.Tasks() {
-		p.tasks[n.Index].definition = definitions[n.Manifest.GVK().GroupKind()]
+		if definition := definitions[n.Manifest.GVK().GroupKind()]; definition != nil {
+			versions, _, _ := unstructured.NestedFieldNoCopy(definition.Manifest.Object.Object, "spec", "versions")
+			list, _ := versions.([]any)
+			p.tasks[n.Index].definition, p.tasks[n.Index].severalVersions = definition, len(list) > 1
+		}
 	}
 }
 
