@@ -49,7 +49,7 @@ const (
 	// write.
 	retry           = 10 * time.Second
 	definitionRetry = 30 * time.Second
-	// repairInterval is the least time between two repairs, because another client may keep changing the object.
+	// repairInterval is the least time between a write and the repair of a later change, because another client may keep changing the object.
 	repairInterval = 2 * time.Second
 )
 
@@ -79,8 +79,8 @@ type memory struct {
 	failure error
 	refused *api.ReleaseStatusStatus
 	due     time.Time
-	// changed is the time when another client's last change was noticed.
-	changed time.Time
+	// attempted is the time of the last attempt to write.
+	attempted time.Time
 	// saved is the result of the last save of the inventory.
 	saved saveResult
 	// compared is the last comparison of the overrides with the payload.
@@ -217,6 +217,7 @@ func (r *Record) Keep(ctx context.Context, c Content) (Kept, error) {
 	case m.due.After(now):
 		return Kept{Again: m.due.Sub(now)}, m.failure
 	}
+	r.attempt(now)
 	kept, written, err := r.put(ctx, c, found, next)
 	if err != nil && (m.failure == nil || m.failure.Error() != err.Error()) {
 		logr.FromContextOrDiscard(ctx).Info("cannot write the ReleaseStatus", "error", err.Error())
@@ -241,6 +242,13 @@ func (r *Record) plan(c Content) (found *api.ReleaseStatus, next api.ReleaseStat
 	return found, next, stands
 }
 
+// attempt records the time of a write before it begins, because another client may change the object before the response arrives.
+func (r *Record) attempt(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.attempted = now
+}
+
 // wrote records the result of a write of next. kept is the object as the API server has it, nil if unknown; err is the reason why the write
 // failed.
 func (r *Record) wrote(c Content, next api.ReleaseStatusStatus, kept *api.ReleaseStatus, err error, now time.Time) Kept {
@@ -258,6 +266,9 @@ func (r *Record) wrote(c Content, next api.ReleaseStatusStatus, kept *api.Releas
 			r.written = &next
 		}
 		r.failure, r.refused, r.due = nil, nil, time.Time{}
+		if overwritten {
+			r.due = now.Add(repairInterval)
+		}
 		return Kept{Recovered: recovered}
 	}
 	wait := retry
@@ -378,12 +389,9 @@ func (r *Record) Changed(live *api.ReleaseStatus) bool {
 		r.found = live
 		return false
 	}
-	now := r.clock.Now()
-	r.found, r.written, r.refused, r.due = live, nil, nil, r.changed.Add(repairInterval)
-	r.changed = now
-	if r.due.After(now) {
-		r.changed = r.due
-	}
+	// The interval starts at our last write, not at this change. Otherwise another client that keeps changing the object would postpone the
+	// repair forever.
+	r.found, r.written, r.refused, r.due = live, nil, nil, r.attempted.Add(repairInterval)
 	return true
 }
 

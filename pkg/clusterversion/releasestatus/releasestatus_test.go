@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -182,7 +183,37 @@ func TestChangesOfOtherClientsAreRepaired(t *testing.T) {
 	} {
 		assert.Equal(t, step.want, r.Changed(step.live), step.name)
 	}
-	assert.Equal(t, 2*repairInterval, r.known().due.Sub(clk.Now()), "repairs are rate limited")
+}
+
+// TestRepairsAreFrequentAndLimited has a client that changes the object four times a second. The watch reports each change before or after
+// the response to our write.
+func TestRepairsAreFrequentAndLimited(t *testing.T) {
+	for _, early := range []bool{false, true} {
+		clk, o := testingclock.NewFakePassiveClock(now), &overtakenObject{}
+		r := New(clk, o, "version", "ns")
+		r.Read(Found{})
+		content := Content{Identity: identity.Identity{}.Observe(&api.ReleaseRequest{Image: "example.com/r:t", Phase: api.RequestSeen}, now)}
+		version := 10
+		change := func(stored *api.ReleaseStatus) {
+			other := *stored
+			version++
+			other.ResourceVersion, other.Status.Request = strconv.Itoa(version), nil
+			r.Changed(&other)
+		}
+		o.other = func(stored *api.ReleaseStatus) {
+			version++
+			stored.ResourceVersion = strconv.Itoa(version)
+			if early {
+				change(stored)
+			}
+		}
+		const duration = 20 * time.Second
+		for ; clk.Since(now) < duration; clk.SetTime(clk.Now().Add(repairInterval / 8)) {
+			_, _ = r.Keep(t.Context(), content) // it fails while a repair has to wait
+			change(o.live)
+		}
+		assert.Equal(t, int(duration/repairInterval), o.puts)
+	}
 }
 
 // TestRecordIsSafeForATerminal records a release whose texts contain control characters.
