@@ -18,13 +18,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/utils/clock"
 
 	"github.com/cluster-version/cvo/internal/printable"
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion/background"
 	"github.com/cluster-version/cvo/pkg/clusterversion/identity"
+	"github.com/cluster-version/cvo/pkg/kube/watch"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -69,8 +69,8 @@ type Record struct {
 type memory struct {
 	// read reports that the record of an earlier process was read.
 	read bool
-	// found is the object on the API server, nil for none. unserved reports that the server does not serve the kind.
-	found    *api.ReleaseStatus
+	// found is the object on the API server. unserved reports that the server does not serve the kind.
+	found    watch.Latest[*api.ReleaseStatus]
 	unserved bool
 	// written is the status of the last write if found is its result, nil otherwise. An older definition may have dropped fields of it.
 	written *api.ReleaseStatusStatus
@@ -112,17 +112,17 @@ func (r *Record) known() memory {
 // to it, because another write would have the same result.
 func (m memory) intended() *api.ReleaseStatusStatus {
 	switch {
-	case m.found == nil:
+	case m.found.Object == nil:
 		return nil
 	case m.written != nil:
 		return m.written
 	}
-	return &m.found.Status
+	return &m.found.Object.Status
 }
 
 // Status returns the status that was found, nil for none.
 func (r *Record) Status() *api.ReleaseStatusStatus {
-	if found := r.known().found; found != nil {
+	if found := r.known().found.Object; found != nil {
 		return &found.Status
 	}
 	return nil
@@ -168,7 +168,7 @@ func (r *Record) Get(ctx context.Context) (Found, error) {
 func (r *Record) Read(f Found) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.read, r.found, r.written, r.unserved = true, f.Object, nil, f.unserved
+	r.read, r.found.Object, r.written, r.unserved = true, f.Object, nil, f.unserved
 	if r.compared.payload == nil && f.Object != nil {
 		r.compared = restored(f.Object.Status.Conditions)
 	}
@@ -222,20 +222,20 @@ func (r *Record) Keep(ctx context.Context, c Content) (Kept, error) {
 	if err != nil && (m.failure == nil || m.failure.Error() != err.Error()) {
 		logr.FromContextOrDiscard(ctx).Info("cannot write the ReleaseStatus", "error", err.Error())
 	}
-	return r.wrote(c, written, kept, err, now), err
+	return r.wrote(c, m.found, written, kept, err, now), err
 }
 
 // plan returns the object to replace and its next status. stands reports that there is nothing to write.
 func (r *Record) plan(c Content) (found *api.ReleaseStatus, next api.ReleaseStatusStatus, stands bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	found = r.found
+	found = r.found.Object
 	if found == nil {
 		found = &api.ReleaseStatus{ObjectMeta: metav1.ObjectMeta{Name: r.name}}
 	}
 	before := cmp.Or(r.intended(), &found.Status)
 	next = r.next(*before, c)
-	stands = equality.Semantic.DeepEqual(*before, next) || r.found == nil && len(next.Releases) == 0 && next.Request == nil
+	stands = equality.Semantic.DeepEqual(*before, next) || r.found.Object == nil && len(next.Releases) == 0 && next.Request == nil
 	if stands {
 		r.failure = nil
 	}
@@ -249,15 +249,17 @@ func (r *Record) attempt(now time.Time) {
 	r.attempted = now
 }
 
-// wrote records the result of a write of next. kept is the object as the API server has it, nil if unknown; err is the reason why the write
-// failed.
-func (r *Record) wrote(c Content, next api.ReleaseStatusStatus, kept *api.ReleaseStatus, err error, now time.Time) Kept {
+// wrote records the result of a write of next. seen is the object before the write. kept is the object as the API server has it, nil if
+// unknown; err is the reason why the write failed.
+func (r *Record) wrote(c Content, seen watch.Latest[*api.ReleaseStatus], next api.ReleaseStatusStatus, kept *api.ReleaseStatus, err error, now time.Time) Kept {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	overwritten := kept != nil && r.found != nil && r.found.UID == kept.UID &&
-		r.found.ResourceVersion != kept.ResourceVersion && newer(r.found.ResourceVersion, kept.ResourceVersion)
-	if kept != nil && !overwritten {
-		r.found, r.written = kept, nil
+	overwritten := false
+	if kept != nil {
+		r.found.Wrote(seen, kept)
+		if overwritten = r.found.Object != kept; !overwritten {
+			r.written = nil
+		}
 	}
 	r.unserved = meta.IsNoMatchError(err)
 	if err == nil {
@@ -374,31 +376,21 @@ func (r *Record) nextOf(s api.ReleaseStatusStatus, c Content) api.ReleaseStatusS
 }
 
 // Changed records the object as a watch reports it, nil after a deletion. It reports whether another client deleted or changed the object,
-// so that the record must be written again. It ignores versions that are not newer than the known one, because a watch may be behind the
-// writes of this process.
+// so that the record must be written again. It ignores versions that are older than the writes of this process, unless etcd was restored
+// from a backup.
 func (r *Record) Changed(live *api.ReleaseStatus) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch known := r.found; {
-	case !r.read, live == nil && known == nil:
-		return false
-	case live == nil || known == nil:
-	case known.UID == live.UID && !newer(live.ResourceVersion, known.ResourceVersion):
-		return false
-	case equality.Semantic.DeepEqual(live.Status, known.Status):
-		r.found = live
+	known := r.found.Object
+	r.found.Observe(live)
+	newest := r.found.Object
+	if !r.read || newest == known || newest != nil && known != nil && equality.Semantic.DeepEqual(newest.Status, known.Status) {
 		return false
 	}
 	// The interval starts at our last write, not at this change. Otherwise another client that keeps changing the object would postpone the
 	// repair forever.
-	r.found, r.written, r.refused, r.due = live, nil, nil, r.attempted.Add(repairInterval)
+	r.written, r.refused, r.due = nil, nil, r.attempted.Add(repairInterval)
 	return true
-}
-
-// newer reports whether resource version a is newer than b. If they cannot be compared, a counts as newer.
-func newer(a, b string) bool {
-	order, err := resourceversion.CompareResourceVersion(a, b)
-	return err != nil || order > 0
 }
 
 // Unrecorded returns the reason why a request by tag cannot be accepted; nil if it can.

@@ -173,10 +173,11 @@ func TestChangesOfOtherClientsAreRepaired(t *testing.T) {
 		live *api.ReleaseStatus
 		want bool
 	}{
+		{"ignores a version before the known one", at("9", "Seen"), false},
 		{"ignores the known version", at("10", "Accepted"), false},
-		{"ignores an older version", at("9", "Seen"), false},
 		{"adopts a version with the same status", at("11", "Accepted"), false},
 		{"repairs another status", at("12", "Seen"), true},
+		{"repairs a status from a backup of etcd", at("8", "Accepted"), true},
 		{"repairs a deletion", nil, true},
 		{"ignores a repeated deletion", nil, false},
 		{"repairs an object of another client", again, true},
@@ -250,7 +251,7 @@ type overtakenObject struct {
 
 func (o *overtakenObject) Put(_ context.Context, s *api.ReleaseStatus) (*api.ReleaseStatus, error) {
 	o.puts++
-	s.UID, s.ResourceVersion = "u", "10"
+	s.UID, s.ResourceVersion = "u", strconv.Itoa(10*o.puts)
 	o.live = s
 	o.other(s)
 	return s, nil
@@ -278,4 +279,10 @@ func TestChangeDuringAWriteIsRepaired(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 2, o.puts)
 	assert.NotNil(t, o.live.Status.Request)
+
+	content.Identity = identity.Identity{}
+	o.other = func(*api.ReleaseStatus) { assert.True(t, r.Changed(nil), "no later event repeats the deletion") }
+	_, err = r.Keep(t.Context(), content)
+	require.NoError(t, err)
+	assert.Nil(t, r.Status())
 }
