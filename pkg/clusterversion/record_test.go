@@ -35,8 +35,8 @@ func TestFailedRecordIsRetriedWithoutAnEvent(t *testing.T) {
 	a := acceptedRelease("1.0.0")
 	a.Target.Image = "registry.example/release:latest"
 	s.accepts(a)
-	for i := range 3 {
-		s.at(time.Duration(i+1) * time.Minute)
+	for _, later := range []time.Duration{time.Second, 2 * time.Second, time.Minute, 2 * time.Minute} { // the second has no attempt
+		s.at(later)
 		result := s.reconcile(t)
 		assert.Empty(t, s.get(t).Status.History, "the release is not accepted")
 		assert.Positive(t, result.RequeueAfter)

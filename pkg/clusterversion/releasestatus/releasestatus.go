@@ -75,10 +75,12 @@ type memory struct {
 	// written is the status of the last write if found is its result, nil otherwise. An older definition may have dropped fields of it.
 	written *api.ReleaseStatusStatus
 	// failure is the reason why the last write failed, nil if it succeeded. refused is the content of that write if another attempt is
-	// useless until the definition changes. due is the time of the next attempt.
+	// useless until the definition changes. due is the time of the next attempt. waits is the reason for refused or due, also after failure is
+	// nil because the content of that write is no longer intended.
 	failure error
 	refused *api.ReleaseStatusStatus
 	due     time.Time
+	waits   error
 	// attempted is the time of the last attempt to write.
 	attempted time.Time
 	// saved is the result of the last save of the inventory.
@@ -213,9 +215,9 @@ func (r *Record) Keep(ctx context.Context, c Content) (Kept, error) {
 	case stands:
 		return Kept{}, nil
 	case m.refused != nil && !c.Needed && equality.Semantic.DeepEqual(*m.refused, next):
-		return Kept{}, m.failure
+		return Kept{}, m.waits
 	case m.due.After(now):
-		return Kept{Again: m.due.Sub(now)}, m.failure
+		return Kept{Again: m.due.Sub(now)}, m.waits
 	}
 	r.attempt(now)
 	kept, written, err := r.put(ctx, c, found, next)
@@ -274,7 +276,7 @@ func (r *Record) wrote(c Content, seen watch.Latest[*api.ReleaseStatus], next ap
 		return Kept{Recovered: recovered}
 	}
 	wait := retry
-	r.failure, r.refused = err, nil
+	r.failure, r.refused, r.waits = err, nil, err
 	if r.unserved || errors.Is(err, errNotKept) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
 		wait, r.refused = definitionRetry, &next
 	}
@@ -389,7 +391,7 @@ func (r *Record) Changed(live *api.ReleaseStatus) bool {
 	}
 	// The interval starts at our last write, not at this change. Otherwise another client that keeps changing the object would postpone the
 	// repair forever.
-	r.written, r.refused, r.due = nil, nil, r.attempted.Add(repairInterval)
+	r.written, r.refused, r.due, r.waits = nil, nil, r.attempted.Add(repairInterval), errChanged
 	return true
 }
 
@@ -414,6 +416,9 @@ func (r *Record) Preserve(log logr.Logger, cv *configv1.ClusterVersion, verified
 
 // errNotKept reports that the API server dropped fields of a ReleaseStatus.
 var errNotKept = errors.New("the CustomResourceDefinition " + api.ReleaseStatusDefinition + " lacks fields of this operator's version")
+
+// errChanged reports that a repair of a ReleaseStatus has to wait for its interval.
+var errChanged = errors.New("another client keeps changing the ReleaseStatus")
 
 // UnrecordedError is the reason why a request by tag is rejected.
 type UnrecordedError struct{ Err error }
