@@ -65,8 +65,11 @@ func (d Decision) Recall(restored identity.Identity) Decision {
 	return d
 }
 
-// Observe updates the identity with the request in the spec.
+// Observe updates the identity with the request in the spec. A process whose clock was ahead may have begun the newest history entry.
 func (d Decision) Observe(cv *configv1.ClusterVersion, now time.Time) Decision {
+	if h := cv.Status.History; len(h) > 0 && h[0].StartedTime.After(now) {
+		now = h[0].StartedTime.Time
+	}
 	d.Identity = d.Identity.Observe(identity.Of(cv), now).ObserveInstall(cv, d.Inherited)
 	return d
 }

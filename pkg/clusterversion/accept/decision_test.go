@@ -3,11 +3,14 @@ package accept_test
 import (
 	"errors"
 	"testing"
+	"time"
 
+	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
+	"github.com/cluster-version/cvo/pkg/clusterversion/identity"
 	"github.com/cluster-version/cvo/pkg/clusterversion/request"
 	"github.com/cluster-version/cvo/test/fixture/cluster"
 )
@@ -55,4 +58,13 @@ func TestAnswersAreKeptUntilTheQuestionChanges(t *testing.T) {
 	assert.True(t, recheck(), "a change of the spec repeats the preconditions of a rejected release")
 	assert.False(t, recheck(), "once")
 	assert.Equal(t, "3", d.Key)
+}
+
+// TestRequestStaysPendingWithAnotherClock has a newest release that a process began whose clock was ahead.
+func TestRequestStaysPendingWithAnotherClock(t *testing.T) {
+	cv := cluster.Wants(clusterAt(completed("1.1.0"), completed("1.0.0")), configv1.Update{Image: "example.com/r:stable"})
+	cv.Status.ObservedGeneration = cv.Generation
+	before := accept.Decision{}.Observe(cv, cv.Status.History[0].StartedTime.Add(-time.Hour)).Identity.Record(api.ReleaseStatusStatus{})
+	after := identity.Recall(&before, cv, identity.Of(cv), request.Choose(cv, imageOf("0.1.0"), false)).Record(api.ReleaseStatusStatus{})
+	assert.Equal(t, before, after, "the next process has the same request")
 }

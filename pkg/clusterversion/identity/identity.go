@@ -71,6 +71,7 @@ func Recall(found *api.ReleaseStatusStatus, cv *configv1.ClusterVersion, next *a
 	case !tagged(*next, target):
 	case before != nil && !overtaken(*before, cv.Status.History):
 		pending := *before
+		id.unforced = pending.Force && seenEarlier(pending)
 		if pending.Phase == api.RequestAccepted { // the history does not contain it, so the release is verified again
 			pending.Phase, pending.AcceptedAt = api.RequestResolved, nil
 			id.unforced = pending.Force
@@ -81,14 +82,14 @@ func Recall(found *api.ReleaseStatusStatus, cv *configv1.ClusterVersion, next *a
 		// An edit made while no operator ran may concern another field of the spec. Only a record of a different request shows that this
 		// one is new. Without that, force does not count.
 		if next.Force && (before != nil || !HasRecords(found)) {
-			next.SeenAt = cv.CreationTimestamp
+			next.SeenAt = earlier
 			id.request, id.unforced = next, true
 		}
 	case newest != "" && mayStandFor(*next, cv.Status.History[0]):
 		next.Phase, next.Digest, next.SeenAt = api.RequestAccepted, newest, cv.Status.History[0].StartedTime
 		id.request = next
 	default:
-		next.SeenAt = cv.CreationTimestamp
+		next.SeenAt = earlier
 		id.request, id.unforced = next, next.Force
 	}
 	return id
@@ -128,7 +129,7 @@ func (id Identity) Migrate(history []configv1.UpdateHistory) Identity {
 	return id
 }
 
-// Observe returns the identity with the request that is in the spec now, nil for none.
+// Observe returns the identity with the request that is in the spec now, nil for none. now must not precede the newest history entry.
 func (id Identity) Observe(next *api.ReleaseRequest, now time.Time) Identity {
 	switch {
 	case next == nil && id.request == nil, next != nil && id.request != nil && same(*id.request, *next):
@@ -367,11 +368,17 @@ func mayStandFor(r api.ReleaseRequest, entry configv1.UpdateHistory) bool {
 
 // overtaken reports whether the history proves that a request was accepted although its record does not show it. The proof is a newest
 // entry that began after the request was seen, because only an acceptance begins an entry. Times are whole seconds, so an entry of the same
-// second proves nothing. The oldest entry does not count: it is the install, which no request begins. Such a record was not written by this
-// operator, or was written before a restored backup.
+// second proves nothing. Requests that were seen later have no earlier time, even if the clocks of two processes differ, see Observe. The
+// oldest entry does not count: it is the install, which no request begins. Such a record was not written by this operator, or was written
+// before a restored backup.
 func overtaken(r api.ReleaseRequest, history []configv1.UpdateHistory) bool {
-	return len(history) > 1 && r.SeenAt.Before(&history[0].StartedTime)
+	return len(history) > 1 && r.SeenAt.Before(&history[0].StartedTime) && !seenEarlier(r)
 }
+
+// earlier is the time in the record of a request that an earlier process has seen at an unknown time. The request's force does not count.
+var earlier = metav1.Unix(0, 0)
+
+func seenEarlier(r api.ReleaseRequest) bool { return r.SeenAt.Equal(&earlier) }
 
 // historyHas reports whether the history is empty or has an entry with the digest.
 func historyHas(cv *configv1.ClusterVersion, digest string) bool {

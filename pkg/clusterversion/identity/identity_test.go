@@ -122,6 +122,20 @@ func TestRecallRestoresTheRequest(t *testing.T) {
 	}
 }
 
+// TestRequestSeenEarlierStaysPending restarts the operator twice after an edit of the spec that no process has seen.
+func TestRequestSeenEarlierStaysPending(t *testing.T) {
+	cv := requesting(configv1.Update{Image: stableTag, Force: true}, completed("1.1.0"), completed("1.0.0"))
+	var found *api.ReleaseStatusStatus
+	for _, observed := range []int64{cv.Generation - 1, cv.Generation} {
+		cv.Status.ObservedGeneration = observed
+		id := Recall(found, cv, Of(cv), request.Choose(cv, imageOf("0.1.0"), false))
+		require.NotNil(t, id.request)
+		assert.Equal(t, api.RequestSeen, id.request.Phase)
+		assert.True(t, id.unforced)
+		found = new(id.Record(api.ReleaseStatusStatus{}))
+	}
+}
+
 func TestRequestPassesThroughItsStates(t *testing.T) {
 	at := now
 	cv := requesting(configv1.Update{Image: stableTag, Force: true}, completed("1.0.0"))
