@@ -202,9 +202,12 @@ func (ca authority) bundle() string {
 // example one from an administrator, is renewed in the middle of its life.
 func (ca authority) renewed(now time.Time) (authority, bool, error) {
 	changed := false
-	if !now.Before(ca.current.certificate.NotAfter) { // no replica ran for a year, so none has a valid certificate
+	if ca.next != nil && now.Before(ca.next.certificate.NotBefore) {
+		ca.next, changed = nil, true
+	}
+	if !isValid(ca.current.certificate, now) { // no replica ran for a year, so none has a valid certificate; or the creator's clock was ahead
 		ca.current, changed = nil, true
-		if ca.next != nil && now.Before(ca.next.certificate.NotAfter) {
+		if ca.next != nil && isValid(ca.next.certificate, now) {
 			ca.current = ca.next
 		}
 		ca.next, ca.previous = nil, nil
@@ -230,6 +233,11 @@ func (ca authority) renewed(now time.Time) (authority, bool, error) {
 		ca.previous, changed = kept, true
 	}
 	return ca, changed, nil
+}
+
+// isValid reports whether a certificate has not expired. If a process whose clock was ahead created it, it is not valid yet.
+func isValid(c *x509.Certificate, now time.Time) bool {
+	return !now.Before(c.NotBefore) && now.Before(c.NotAfter)
 }
 
 // made returns the time when the CA was created.
@@ -284,5 +292,5 @@ func (ca authority) sign(key *ecdsa.PrivateKey, names serverNames, now time.Time
 // signed reports whether a certificate is still valid and not due for renewal, and returns the time of its renewal.
 func (ca authority) signed(leaf *x509.Certificate, now time.Time) (due time.Time, ok bool) {
 	due = leaf.NotAfter.Add(-min(leafRenewal, leaf.NotAfter.Sub(leaf.NotBefore)/2))
-	return due, now.Before(due) && leaf.CheckSignatureFrom(ca.current.certificate) == nil
+	return due, isValid(leaf, now) && now.Before(due) && leaf.CheckSignatureFrom(ca.current.certificate) == nil
 }

@@ -100,6 +100,38 @@ func TestExpiredServingCAIsReplaced(t *testing.T) {
 	assert.Nil(t, renewed.next)
 }
 
+// TestServingCAOfAFastClockIsReplaced has a CA that a process created whose clock was ahead.
+func TestServingCAOfAFastClockIsReplaced(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	key, err := newKey()
+	require.NoError(t, err)
+	names := newServerNames("host", Options{Service: service, Namespace: "openshift-cluster-version"})
+	fast, err := newAuthority(service, now.Add(2*time.Hour))
+	require.NoError(t, err)
+	ca, changed, err := fast.renewed(now)
+	require.NoError(t, err)
+	assert.True(t, changed)
+	leaf, err := ca.sign(key, names, now)
+	require.NoError(t, err)
+	require.NoError(t, verifies(t, ca.bundle(), leaf, now))
+
+	early, err := ca.sign(key, names, now.Add(2*time.Hour))
+	require.NoError(t, err)
+	certificate, err := x509.ParseCertificate(early)
+	require.NoError(t, err)
+	_, ok := ca.signed(certificate, now)
+	assert.False(t, ok, "a serving certificate of a fast clock is replaced as well")
+
+	ca.next = fast.current
+	ca, changed, err = ca.renewed(now)
+	require.NoError(t, err)
+	assert.True(t, changed)
+	assert.Nil(t, ca.next)
+	_, changed, err = ca.renewed(now.Add(2 * time.Hour))
+	require.NoError(t, err)
+	assert.False(t, changed, "the process with the fast clock accepts the CA")
+}
+
 func TestServingCertificateExpiresNoLaterThanTheCA(t *testing.T) {
 	start := time.Now()
 	ca, err := newAuthority(service, start)

@@ -40,7 +40,7 @@ type Keeper struct {
 	bundle  watch.Latest[*corev1.ConfigMap]
 }
 
-// retryMost is the longest interval between two attempts.
+// retryMost is the longest interval between two steps.
 const retryMost = 10 * time.Minute
 
 // KeeperOptions configures a Keeper. No field has a default.
@@ -105,7 +105,7 @@ func (k *Keeper) step(ctx context.Context) time.Duration {
 	switch {
 	case err == nil:
 		k.failures = 0
-		return max(due.Sub(now), time.Second)
+		return min(max(due.Sub(now), time.Second), retryMost) // the clock may be corrected at any time
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
 		// Another replica was first. The watch reports its object; otherwise the next step fails in the same way.
 		return time.Second
