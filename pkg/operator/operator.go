@@ -31,10 +31,16 @@ func Run(ctx context.Context, options Options) error {
 	}
 	ctx = logr.NewContext(ctx, options.Log)
 	options.Config = apiserver.LimitBuffers(options.Config)
-	if err := apiserver.Await(ctx, clock.RealClock{}, options.Config); errors.Is(err, apiserver.ErrAway) {
+	err := run(ctx, options)
+	if errors.Is(err, apiserver.ErrAway) {
 		options.Log.Info("ending", "error", err.Error())
 		return nil // ctx has ended
-	} else if err != nil {
+	}
+	return err
+}
+
+func run(ctx context.Context, options Options) error {
+	if err := apiserver.Await(ctx, clock.RealClock{}, options.Config); err != nil {
 		return err
 	}
 	end, err := endpoint.Listen(ctx, options.endpoint())
@@ -42,8 +48,12 @@ func Run(ctx context.Context, options Options) error {
 		return err
 	}
 	defer func() { _ = end.Close() }()
-	self, err := handover.Find(ctx, options.Config, handover.Options{
-		PodNamespace: options.PodNamespace, PodName: options.PodName, ClusterVersion: options.Name, ReleaseImage: options.ReleaseImage,
+	var self *handover.Deployment
+	err = apiserver.Retry(ctx, func() (err error) {
+		self, err = handover.Find(ctx, options.Config, handover.Options{
+			PodNamespace: options.PodNamespace, PodName: options.PodName, ClusterVersion: options.Name, ReleaseImage: options.ReleaseImage,
+		})
+		return err
 	})
 	if err != nil {
 		return err

@@ -8,14 +8,18 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"time"
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
+
+	"github.com/cluster-version/cvo/internal/backoff"
 )
 
 // serverAskedEvery is the interval of requests to an API server that does not respond. answerPatience is the timeout of each request.
@@ -53,6 +57,47 @@ func await(ctx context.Context, clk clock.Clock, ask func(context.Context) error
 			timer.Stop()
 			return fmt.Errorf("%w: %w", ErrAway, err)
 		}
+	}
+}
+
+// startRetry is the delay before a request at the start of a process is repeated.
+var startRetry = backoff.Doubling{First: 200 * time.Millisecond, Max: 10 * time.Second}
+
+// Retry repeats the requests of do at the start of a process while the API server is unavailable or rejects them, because the roles of the
+// process may be created a moment later. It logs each reason once in a row. It returns all other errors, and if ctx ends, one that matches
+// ErrAway.
+func Retry(ctx context.Context, do func() error) error {
+	logged := ""
+	for failures := 1; ; failures++ {
+		err := do()
+		if err == nil || ctx.Err() == nil && !IsTransient(err) && !apierrors.IsForbidden(err) {
+			return err
+		}
+		if text := err.Error(); text != logged {
+			logged = text
+			logr.FromContextOrDiscard(ctx).Info("waiting for the API server", "error", text)
+		}
+		if backoff.Sleep(ctx, startRetry.After(failures)) != nil {
+			return fmt.Errorf("%w: %w", ErrAway, err)
+		}
+	}
+}
+
+// Discovering returns a constructor of a manager's mapper that reads the served kinds at once, see Retry. The manager would read them once
+// and fail.
+func Discovering(ctx context.Context, provide func(*rest.Config, *http.Client) (meta.RESTMapper, error)) func(*rest.Config, *http.Client) (meta.RESTMapper, error) {
+	return func(cfg *rest.Config, client *http.Client) (meta.RESTMapper, error) {
+		mapper, err := provide(cfg, client)
+		if err != nil {
+			return nil, err
+		}
+		return mapper, Retry(ctx, func() error {
+			_, err := mapper.RESTMapping(schema.GroupKind{Group: "coordination.k8s.io", Kind: "Lease"}, "v1")
+			if meta.IsNoMatchError(err) {
+				return nil
+			}
+			return err
+		})
 	}
 }
 

@@ -102,7 +102,7 @@ func New(ctx context.Context, cfg *rest.Config, o Options) (*Replica, error) {
 		RetryPeriod:                         &o.RetryPeriod,
 		GracefulShutdownTimeout:             &graceful,
 		BaseContext:                         func() context.Context { return managed },
-		MapperProvider:                      process.MapperUntil(managed),
+		MapperProvider:                      apiserver.Discovering(ctx, process.MapperUntil(managed)),
 		Controller:                          config.Controller{SkipNameValidation: &once},
 	})
 	if err != nil {
