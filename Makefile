@@ -212,18 +212,22 @@ test-all: commands ## Run all rings: test, race, outer, interop, e2e and macos, 
 GOROUTINES := '"(testing/)?sync|/errgroup"|[.]Go[(]|^[[:space:]]+go [a-zA-Z.]+[(]|[.]Parallel[(]'
 CONCURRENT = $(shell grep -rlE --include='*.go' $(GOROUTINES) pkg internal cmd manifests | xargs -n 1 dirname | sort -u | sed 's|^|./|')
 
-# The race detector costs two to three times the time, and ten times where documents are parsed. Under it, hostile documents
-# are short and real releases few; `make test` parses all of them. A process that the detector watches sleeps for a second
+# The race detector costs two to three times the time, and ten times where documents are parsed. Under it, real releases
+# are few; `make test` parses all of them. A process that the detector watches sleeps for a second
 # before it exits unless GORACE sets another time.
 .PHONY: race
 race: packages commands crds kube-tools ## Run the tests of packages with goroutines under the race detector, which needs a C compiler (PKG=)
 	@$(lock); CGO_ENABLED=1 GORACE=atexit_sleep_ms=50 $(call gotest,race) -race -vet=off -timeout 20m $(or $(PKG),$(CONCURRENT)) $(TESTFLAGS) $(call ran,race)
 
+# Packages with tests that try more cases in the outer ring. The command line only shows that it uses readers that have such tests.
+MORE = $(shell grep -rlE --include='*_test.go' --exclude-dir=cli 'ring[.]Outer|fixture[.](Often|HostileYAML)' pkg internal | xargs -n 1 dirname | sort -u | sed 's|^|./|')
+
 # The longest packages come first, as above.
 .PHONY: outer
 outer: commands crds node-tools helm ## Run the tests of whole programs: integration, Helm, docs, histories, the benchmark of nodes
-	@$(lock); packages=$$(go list ./test/integration ./test/image ./test/... | grep -E '/test/($(WHOLE))$$' | grep -vE '/(e2e|interop)$$'); \
-	  $(call gotest,outer) -vet=off -timeout 45m -count 1 $$packages $(TESTFLAGS) $(call ran,outer)
+	@$(lock); packages=$$(go list ./test/integration ./test/image ./test/... | grep -E '/test/($(WHOLE))$$' | grep -vE '/(e2e|interop)$$'); failed=0; \
+	  $(call gotest,outer) -vet=off -timeout 45m -count 1 $$packages $(TESTFLAGS) $(call ran,outer) || failed=1; \
+	  CVO_RING=outer $(call gotest,more) -vet=off -timeout 20m -count 1 $(MORE) $(TESTFLAGS) $(call ran,more) || failed=1; exit $$failed
 
 .PHONY: flakes
 flakes: ## Run make test N times on a busy machine and list the failed tests (N=3, PKG=./pkg/...)

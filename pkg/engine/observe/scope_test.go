@@ -18,6 +18,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/engine/observe"
+	"github.com/cluster-version/cvo/test/ring"
 )
 
 // flood writes many ConfigMaps that do not belong to us.
@@ -48,9 +49,9 @@ func heap() int64 {
 // TestForeignObjectsNeedNoMemory covers foreign objects of the same kind. They neither arrive nor need memory, either at the start of a
 // watch or when they change.
 func TestForeignObjectsNeedNoMemory(t *testing.T) {
-	n := 20000
-	if testing.Short() {
-		n = 1000
+	n := 4000
+	if ring.Outer() {
+		n = 20000
 	}
 	ns := namespace(t)
 	us := as(t, controlPlane.For(t), api.FieldManager)

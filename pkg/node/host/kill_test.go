@@ -16,6 +16,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/node/config"
 	"github.com/cluster-version/cvo/pkg/node/host"
 	"github.com/cluster-version/cvo/pkg/node/host/tree"
+	"github.com/cluster-version/cvo/test/ring"
 )
 
 // The environment variables of a child process that kills itself: its host, the operation before which it dies, and its action.
@@ -234,10 +235,13 @@ func release(t *testing.T, roots ...string) {
 	}
 }
 
-// stride is the distance of the operations that a test interrupts.
+// stride is the distance of the operations that a test interrupts: the outer ring interrupts each.
 func stride() int {
-	if testing.Short() {
+	switch {
+	case testing.Short():
 		return 4
+	case ring.Outer():
+		return 1
 	}
-	return 1
+	return 3
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/node/host/tree"
 	"github.com/cluster-version/cvo/pkg/node/machine"
 	played "github.com/cluster-version/cvo/test/machine"
+	"github.com/cluster-version/cvo/test/ring"
 )
 
 func TestMain(m *testing.M) {
@@ -35,12 +36,15 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// stride is the distance of the operations that a test interrupts.
+// stride is the distance of the operations that a test interrupts: the outer ring interrupts each.
 func stride() int {
-	if testing.Short() {
+	switch {
+	case testing.Short():
 		return 4
+	case ring.Outer():
+		return 1
 	}
-	return 1
+	return 3
 }
 
 // testMachine plays a machine, and knows which files are in use.

@@ -1,0 +1,8 @@
+// Package ring tells a test in which ring it runs. Expensive tests that try many cases of one kind try a part of them in `make test`, and
+// all in `make outer`.
+package ring
+
+import "os"
+
+// Outer reports whether a test has the time for all cases: the environment variable CVO_RING is outer, as in `make outer`.
+func Outer() bool { return os.Getenv("CVO_RING") == "outer" }
