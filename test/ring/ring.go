@@ -1,5 +1,5 @@
-// Package ring tells a test in which ring it runs. Expensive tests that try many cases of one kind try a part of them in `make test`, and
-// all in `make outer`.
+// Package ring reports in which ring a test runs. An expensive test of many cases of one kind tries a part of them in `make test`, and all in
+// `make outer`.
 package ring
 
 import "os"

@@ -168,13 +168,18 @@ func readConfigMap(file string) (*corev1.ConfigMap, error) {
 }
 
 // CheckOneDocument rejects the content of a file with several YAML documents, because sigs.k8s.io/yaml ignores all but the first. It does not
-// check the first one.
+// check the first one. Empty documents, such as after a last line of three hyphens, do not count.
 func CheckOneDocument(data []byte) error {
 	documents := yamlv2.NewDecoder(bytes.NewReader(data))
-	var ignored struct{}
-	_ = documents.Decode(&ignored)
-	if err := documents.Decode(&ignored); !errors.Is(err, io.EOF) {
-		return errors.New("it contains several YAML documents: write each ConfigMap to a file of its own")
+	_ = documents.Decode(&struct{}{})
+	for {
+		var next *struct{} // nil if the document is empty
+		err := documents.Decode(&next)
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil, next != nil:
+			return errors.New("it contains several YAML documents: write each ConfigMap to a file of its own")
+		}
 	}
-	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -151,7 +152,10 @@ func TestSignatureInAConfigMapVerifies(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte("kind: ConfigMap\nmetadata: {title: x}\n"), 0o600))
 	require.ErrorContains(t, sign.WriteSignatureConfigMap(file, signedDigest, message), "is not a ConfigMap")
 
-	require.NoError(t, os.WriteFile(file, append(data, "---\nkind: ConfigMap\n"...), 0o600))
+	require.NoError(t, os.WriteFile(file, slices.Concat(data, []byte("---\n# the end\n---\n")), 0o600))
+	require.NoError(t, sign.WriteSignatureConfigMap(file, signedDigest, message), "empty documents")
+
+	require.NoError(t, os.WriteFile(file, slices.Concat(data, []byte("---\n---\nkind: ConfigMap\n")), 0o600))
 	require.ErrorContains(t, sign.WriteSignatureConfigMap(file, signedDigest, message), "several YAML documents")
 }
 
