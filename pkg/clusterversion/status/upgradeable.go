@@ -24,6 +24,7 @@ func Obstacles(
 	}
 	switch {
 	case progress != nil && !progress.DeletionsUnknown:
+	case stuck != nil && accepted == nil: // nothing is being deleted, and another release is the remedy
 	case stuck != nil:
 		rollout.DeletionsErr = stuck.Err
 	case progress != nil && progress.DeletionsReason != "":
