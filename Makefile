@@ -226,8 +226,9 @@ MORE = $(shell grep -rlE --include='*_test.go' --exclude-dir=cli 'ring[.]Outer|f
 .PHONY: outer
 outer: commands crds node-tools helm ## Run the tests of whole programs: integration, Helm, docs, histories, the benchmark of nodes
 	@$(lock); packages=$$(go list ./test/integration ./test/image ./test/... | grep -E '/test/($(WHOLE))$$' | grep -vE '/(e2e|interop)$$'); failed=0; \
-	  $(call gotest,outer) -vet=off -timeout 45m -count 1 $$packages $(TESTFLAGS) $(call ran,outer) || failed=1; \
-	  CVO_RING=outer $(call gotest,more) -vet=off -timeout 20m -count 1 $(MORE) $(TESTFLAGS) $(call ran,more) || failed=1; exit $$failed
+	  $(call gotest,outer) -vet=off -timeout 45m -count 1 $$packages $(TESTFLAGS) || failed=1; \
+	  CVO_RING=outer $(call gotest,more) -vet=off -timeout 20m -count 1 $(MORE) $(TESTFLAGS) || failed=1; \
+	  [ $$failed -ne 0 ] || go run ./hack/results ran $(RESULTS)/outer.json $(RESULTS)/more.json || failed=1; exit $$failed
 
 .PHONY: flakes
 flakes: ## Run make test N times on a busy machine and list the failed tests (N=3, PKG=./pkg/...)

@@ -1,6 +1,7 @@
 package ownership
 
 import (
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,13 +35,13 @@ func Writer(entries []metav1.ManagedFieldsEntry) string {
 func Scaler(entries []metav1.ManagedFieldsEntry) string {
 	scaler := ""
 	for i := range entries {
-		e := &entries[i]
-		switch {
-		case isOurs(e) && namesReplicas(e):
-			return ""
-		case e.Subresource == "scale" && e.Manager != keeper && namesReplicas(e):
+		if e := &entries[i]; e.Subresource == "scale" && e.Manager != keeper && namesReplicas(e) {
 			scaler = e.Manager
 		}
+	}
+	// Almost no object has been scaled, so our entry, which is long, is searched last.
+	if scaler != "" && slices.ContainsFunc(entries, func(e metav1.ManagedFieldsEntry) bool { return isOurs(&e) && namesReplicas(&e) }) {
+		return ""
 	}
 	return scaler
 }

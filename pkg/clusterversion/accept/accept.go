@@ -432,6 +432,9 @@ func checkPreconditions(ctx context.Context, in Input, a *Acceptance) error {
 	objections := precondition.Run(checks, input)
 	blocking := precondition.Error(precondition.Blocking(objections))
 	if blocking != nil && !a.Target.Force {
+		if !upgradeable.Pending(a.Obstacles) {
+			return blocking
+		}
 		known := slices.DeleteFunc(slices.Clone(a.Obstacles), func(o upgradeable.Obstacle) bool { return o.Pending })
 		input.Accepted, input.Upgradeable = in.weigh(known)
 		if certain := precondition.Error(precondition.Blocking(precondition.Run(checks, input))); certain != nil {

@@ -152,7 +152,7 @@ func (p *pass) readDefinition(ctx context.Context, m *manifest.Manifest, s *slot
 			e.definition.object = crd
 		}
 	}
-	s.recheckAt = e.definition.at.Add(drift.WatchPatience)
+	s.recheckAt = earlier(s.recheckAt, e.definition.at.Add(drift.WatchPatience))
 }
 
 // waitingWorkloads returns the workloads whose pods this pass waits for.
