@@ -82,6 +82,13 @@ func TestUnknownDeletionsAreObstacles(t *testing.T) {
 	}
 }
 
+// TestNoDeletionIsUnknownWithoutARelease covers a release in the history that can no longer be verified: condition Failing recommends an
+// update, so nothing that only a release can clear may stand in its way.
+func TestNoDeletionIsUnknownWithoutARelease(t *testing.T) {
+	stuck := &report.Problem{Err: errors.New("the release is not verified")}
+	assert.Empty(t, Obstacles(clusterAt(completed("1.1.0")), upgradeable.Cluster{}, nil, nil, stuck))
+}
+
 func TestUpgradeableFollowsObstacles(t *testing.T) {
 	cv := clusterAt(completed("1.1.0"))
 	cv.Status.Conditions = []configv1.ClusterOperatorStatusCondition{
