@@ -15,11 +15,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/clock"
 	testingclock "k8s.io/utils/clock/testing"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/clusterversion/background"
+	"github.com/cluster-version/cvo/pkg/engine/gate"
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/engine/observe"
 	"github.com/cluster-version/cvo/pkg/engine/rollout"
@@ -59,7 +59,7 @@ func (halted) Live(context.Context, *manifest.Manifest) (*unstructured.Unstructu
 // unseen is an Observer whose watches have delivered nothing.
 type unseen struct{}
 
-func (unseen) Object(manifest.ID) client.Object { return nil }
+func (unseen) Object(manifest.ID) gate.Object { return nil }
 
 func (unseen) Look(context.Context, *manifest.Manifest, bool) observe.Look { return observe.Look{} }
 

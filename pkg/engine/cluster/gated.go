@@ -123,7 +123,7 @@ func (g *Gated) Want(names observe.Names) {
 
 // object returns the latest state of an object whose kind has a gate; nil if there is none, or if no watch has delivered it.
 // It must not be modified.
-func (g *Gated) object(id manifest.ID) client.Object {
+func (g *Gated) object(id manifest.ID) gate.Object {
 	kind := schema.GroupKind{Group: id.Group, Kind: id.Kind}
 	if kind == operatorKind {
 		co := &configv1.ClusterOperator{}

@@ -7,9 +7,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/apply/kinds"
+	"github.com/cluster-version/cvo/pkg/engine/gate"
 	"github.com/cluster-version/cvo/pkg/engine/observe"
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
@@ -32,7 +32,7 @@ func newObserver(gated *Gated, watcher *observe.Watcher, mapper *kinds.Mapper) *
 }
 
 // Object implements rollout.Observer.
-func (o *Observer) Object(id manifest.ID) client.Object { return o.gated.object(id) }
+func (o *Observer) Object(id manifest.ID) gate.Object { return o.gated.object(id) }
 
 // Look implements rollout.Observer.
 func (o *Observer) Look(ctx context.Context, m *manifest.Manifest, byName bool) observe.Look {

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/engine/gate"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -36,7 +35,7 @@ func FuzzCheck(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte, kind uint8, alone bool) {
 		kinds := []struct {
 			apiVersion, kind string
-			object           client.Object
+			object           gate.Object
 		}{
 			{"config.openshift.io/v1", "ClusterOperator", &configv1.ClusterOperator{}},
 			{"apiextensions.k8s.io/v1", "CustomResourceDefinition", &gate.CRD{}},

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/manifest"
@@ -76,7 +75,7 @@ func Gated(m *manifest.Manifest) bool {
 
 // Check returns the verdict on obj. obj is a nil interface if the cluster or its watch does not have the object yet. Objects without a gate
 // are settled once they exist.
-func Check(obj client.Object, want Want) Verdict {
+func Check(obj Object, want Want) Verdict {
 	ignored := want.Manifest.GVK().Group == appsGroup && optsOut(obj, want.Manifest)
 	if ignored {
 		want.Alone = false

@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/engine/gate"
 	"github.com/cluster-version/cvo/pkg/manifest"
@@ -65,14 +64,14 @@ func TestGatedReportsWhichKindsHaveAGate(t *testing.T) {
 }
 
 func TestCheckWaitsForTheAppliedObject(t *testing.T) {
-	deployed := func(uid string, generation int64) client.Object {
+	deployed := func(uid string, generation int64) gate.Object {
 		return &appsv1.Deployment{
 			ObjectMeta: seen(uid, generation), Status: appsv1.DeploymentStatus{ObservedGeneration: generation},
 		}
 	}
 	for _, tt := range []struct {
 		name    string
-		obj     client.Object
+		obj     gate.Object
 		want    gate.Want
 		state   gate.State
 		message string
@@ -109,7 +108,7 @@ func TestCheckWaitsForTheAppliedObject(t *testing.T) {
 func TestCheckFailsOnDeletedObjects(t *testing.T) {
 	meta := seen("1", 1)
 	meta.DeletionTimestamp, meta.Finalizers = &then, []string{"example.com/keep"}
-	for _, obj := range []client.Object{
+	for _, obj := range []gate.Object{
 		&configv1.ClusterOperator{ObjectMeta: meta}, &appsv1.Deployment{ObjectMeta: meta}, &batchv1.Job{ObjectMeta: meta},
 		&gate.CRD{Conditioned: gate.Conditioned{ObjectMeta: meta}},
 	} {
@@ -125,7 +124,7 @@ func TestCheckFailsOnDeletedObjects(t *testing.T) {
 func TestCheckCallsTheGateForTheKind(t *testing.T) {
 	for _, tt := range []struct {
 		manifest            *manifest.Manifest
-		obj                 client.Object
+		obj                 gate.Object
 		installing, running gate.State
 	}{
 		{of("config.openshift.io/v1", "ClusterOperator", "", "b"), &configv1.ClusterOperator{}, gate.Failed, gate.Failed},

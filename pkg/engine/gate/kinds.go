@@ -6,9 +6,16 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
+
+// Object is an object of the cluster, as its Go type.
+type Object interface {
+	metav1.Object
+	runtime.Object
+}
 
 // Kind is a kind of object with a gate.
 type Kind struct {
@@ -16,10 +23,10 @@ type Kind struct {
 	// Resource is the name of the kind's resource.
 	Resource string
 	// New returns an empty object of the type that the gate reads.
-	New func() client.Object
+	New func() Object
 
 	// check returns the gate's verdict; false if the object has another type.
-	check func(obj client.Object, want Want) (Verdict, bool)
+	check func(obj Object, want Want) (Verdict, bool)
 }
 
 // kinds is the only list of kinds with a gate.
@@ -43,12 +50,12 @@ func Kinds() []Kind { return slices.Clone(kinds) }
 // newKind returns a kind whose gate reads objects of type *T.
 func newKind[T any, P interface {
 	*T
-	client.Object
+	Object
 }](gvk schema.GroupVersionKind, resource string, check func(P, Want) Verdict) Kind {
 	return Kind{
 		GroupVersionKind: gvk, Resource: resource,
-		New: func() client.Object { return P(new(T)) },
-		check: func(obj client.Object, want Want) (Verdict, bool) {
+		New: func() Object { return P(new(T)) },
+		check: func(obj Object, want Want) (Verdict, bool) {
 			o, ok := obj.(P)
 			if !ok {
 				return Verdict{}, false

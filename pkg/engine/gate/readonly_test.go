@@ -8,7 +8,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/engine/gate"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -37,7 +36,7 @@ func TestCheckOnlyReads(t *testing.T) {
 	operators.Object.Object["status"] = map[string]any{"versions": []any{
 		map[string]any{"name": "operator", "version": "1.1.0"}, map[string]any{"name": "a", "version": "2"},
 	}}
-	for _, object := range []client.Object{
+	for _, object := range []gate.Object{
 		operator(configv1.ConditionTrue, configv1.ConditionFalse), operator(configv1.ConditionFalse, configv1.ConditionTrue),
 		operator(configv1.ConditionTrue, configv1.ConditionTrue),
 		&gate.CRD{Conditioned: conditioned}, &gate.APIService{Conditioned: conditioned},
@@ -49,10 +48,10 @@ func TestCheckOnlyReads(t *testing.T) {
 			{Type: batchv1.JobSuspended, Status: "False"}, {Type: batchv1.JobFailed, Status: "True"},
 		}}},
 	} {
-		deleted, ok := object.DeepCopyObject().(client.Object)
+		deleted, ok := object.DeepCopyObject().(gate.Object)
 		assert.True(t, ok)
 		deleted.SetDeletionTimestamp(&then)
-		for _, cached := range []client.Object{object, deleted} {
+		for _, cached := range []gate.Object{object, deleted} {
 			before, manifestBefore := cached.DeepCopyObject(), operators.Object.DeepCopy()
 			for _, mode := range release.Modes() {
 				for _, alone := range []bool{false, true} {

@@ -5,7 +5,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/manifest"
@@ -15,7 +14,7 @@ const appsGroup = appsv1.GroupName
 
 // optsOut reports whether no rollout waits for the pods of a workload: its manifest has api.WaitAnnotation, it is paused, or it has no
 // replicas. If the manifest leaves pausing or scaling to other clients, the live object decides.
-func optsOut(obj client.Object, m *manifest.Manifest) bool {
+func optsOut(obj Object, m *manifest.Manifest) bool {
 	if m.Annotation(api.WaitAnnotation) == "false" {
 		return true
 	}
@@ -32,13 +31,13 @@ func optsOut(obj client.Object, m *manifest.Manifest) bool {
 
 // ScaledToZero reports whether a workload has no replicas although its manifest leaves their number to other clients. Its gate settles
 // without any pod.
-func ScaledToZero(obj client.Object, m *manifest.Manifest) bool {
+func ScaledToZero(obj Object, m *manifest.Manifest) bool {
 	live := liveReplicas(obj)
 	return live != nil && *live == 0 && m.LeavesOut("spec", "replicas")
 }
 
 // liveReplicas returns the number of replicas of a Deployment or StatefulSet; nil for other kinds.
-func liveReplicas(obj client.Object) *int32 {
+func liveReplicas(obj Object) *int32 {
 	switch o := obj.(type) {
 	case *appsv1.Deployment:
 		return o.Spec.Replicas
@@ -150,7 +149,7 @@ func Job(j *batchv1.Job) Verdict {
 }
 
 // isComplete reports whether obj is a complete Job. Its deletion, for example after its TTL, does not undo its work.
-func isComplete(obj client.Object) bool {
+func isComplete(obj Object) bool {
 	job, ok := obj.(*batchv1.Job)
 	return ok && Job(job).State == Settled
 }

@@ -12,7 +12,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/engine/gate"
 	"github.com/cluster-version/cvo/pkg/manifest"
@@ -211,7 +210,7 @@ func TestSinceIsZeroIfTheConditionHasNoTime(t *testing.T) {
 
 // TestInstallWaitsForWorkloadsWithoutClusterOperator checks workloads of a new platform, none of which has rolled out.
 func TestInstallWaitsForWorkloadsWithoutClusterOperator(t *testing.T) {
-	deployment := func(edit func(d *appsv1.Deployment)) client.Object {
+	deployment := func(edit func(d *appsv1.Deployment)) gate.Object {
 		d := &appsv1.Deployment{ObjectMeta: seen("1", 1)}
 		edit(d)
 		return d
@@ -220,7 +219,7 @@ func TestInstallWaitsForWorkloadsWithoutClusterOperator(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		manifest string
-		live     client.Object
+		live     gate.Object
 		want     gate.State
 	}{
 		{"waits for a Deployment", "kind: Deployment", deployment(unchanged), gate.Waiting},
@@ -250,7 +249,7 @@ func TestScaledToZeroIsTheChoiceOfAnotherClient(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		manifest string
-		live     client.Object
+		live     gate.Object
 		want     bool
 	}{
 		{"reports a Deployment", "kind: Deployment", &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Replicas: new(int32)}}, true},

@@ -18,10 +18,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
+	"github.com/cluster-version/cvo/pkg/engine/gate"
 	"github.com/cluster-version/cvo/pkg/engine/observe"
 	"github.com/cluster-version/cvo/pkg/engine/report"
 	"github.com/cluster-version/cvo/pkg/engine/rollout"
@@ -63,7 +63,7 @@ type cluster struct {
 
 	mu      sync.Mutex
 	log     []string
-	objects map[string]client.Object
+	objects map[string]gate.Object
 	dropped map[string][]string
 	// states contains the objects as metadata watches report them. If unsynced is set, the watches report nothing. If silent is set, they
 	// do not report applies. If unserved is set, the server also responds that it does not serve the resource.
@@ -85,7 +85,7 @@ type cluster struct {
 
 func newCluster() *cluster {
 	return &cluster{
-		objects: map[string]client.Object{}, dropped: map[string][]string{}, states: map[string]observe.State{},
+		objects: map[string]gate.Object{}, dropped: map[string][]string{}, states: map[string]observe.State{},
 		answers: map[string]apply.Change{}, options: map[string]apply.Options{}, live: map[string]map[string]any{},
 	}
 }
@@ -191,7 +191,7 @@ func (c *cluster) Precreate(_ context.Context, m *manifest.Manifest) (apply.Chan
 	return apply.Change{}, nil
 }
 
-func (c *cluster) Object(id manifest.ID) client.Object {
+func (c *cluster) Object(id manifest.ID) gate.Object {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if o, ok := c.objects[id.Name]; ok {

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/engine/drift"
@@ -134,7 +133,7 @@ func isForeignDefinition(m *manifest.Manifest, e *entry) bool {
 // definition is the CRD of another client at a time; nil if it could not be read.
 type definition struct {
 	at     time.Time
-	object client.Object
+	object gate.Object
 }
 
 // readDefinition reads a CRD of another client for the gate until it has settled. It reads the CRD once, and again after a while, because no

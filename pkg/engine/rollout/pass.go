@@ -12,7 +12,6 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/engine/drift"
@@ -38,7 +37,7 @@ type Applier interface {
 // Observer returns states from watches. Its only other requests read discovery, to find the resource of a kind.
 type Observer interface {
 	// Object returns the latest state of an object with a gate; nil if there is none.
-	Object(id manifest.ID) client.Object
+	Object(id manifest.ID) gate.Object
 	// Look returns the state of a manifest's object from its metadata. Set byName if the object does not have our label. The first call
 	// starts the watch.
 	Look(ctx context.Context, m *manifest.Manifest, byName bool) observe.Look
