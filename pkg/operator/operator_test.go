@@ -19,7 +19,7 @@ func TestLeaseMustOutlastALostRenewal(t *testing.T) {
 }
 
 // TestStartOutlastsABusyServer has a server that rejects or fails the first requests for the pod and for the served kinds. It does not
-// serve the ClusterVersion, so the start fails in the end.
+// serve the operator's own kinds, so the start fails in the end.
 func TestStartOutlastsABusyServer(t *testing.T) {
 	answers := map[string][]int{
 		"/api/v1/namespaces/ns/pods/pod": {http.StatusForbidden, http.StatusServiceUnavailable},
@@ -47,7 +47,7 @@ func TestStartOutlastsABusyServer(t *testing.T) {
 		Config: &rest.Config{Host: server.URL}, PodNamespace: "ns", PodName: "pod",
 		LeaseDuration: time.Minute, RenewDeadline: 40 * time.Second, RetryPeriod: 10 * time.Second,
 	})
-	require.ErrorContains(t, err, "ClusterVersion")
+	require.ErrorContains(t, err, "config.openshift.io/v1")
 	for path, left := range answers {
 		assert.Empty(t, left, path)
 	}

@@ -52,9 +52,9 @@ func TestPendingDeletionsAreObstacles(t *testing.T) {
 
 func TestUnknownDeletionsAreObstacles(t *testing.T) {
 	unknown := progressOf("1.1.0", 1, 2)
-	unknown.DeletionsUnknown = true
+	unknown.DeletionsUnknown = report.DeletionsPending
 	examined := progressOf("1.1.0", 1, 2)
-	examined.DeletionsUnknown, examined.DeletionsReason = true, "old is not checked"
+	examined.DeletionsUnknown = "old is not checked"
 	stuck := &report.Problem{Err: errors.New("no inventory")}
 	old := acceptedRelease("1.1.0").Payload.Manifests[0].Object.DeepCopy()
 	old.SetAnnotations(map[string]string{"release.openshift.io/delete": "true"})

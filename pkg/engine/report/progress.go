@@ -14,6 +14,9 @@ import (
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
+// DeletionsPending is the value of Progress.DeletionsUnknown before a pass has looked for the objects that the release deletes.
+const DeletionsPending = "the objects that the release deletes have not been checked yet"
+
 // Progress is the result of a pass and the source of status, metrics and views. It is immutable.
 type Progress struct {
 	Release release.Release `json:"release"`
@@ -39,10 +42,9 @@ type Progress struct {
 	ScaledToZero []manifest.ID `json:"scaledToZero,omitempty"`
 	// Deletions contains the incomplete deletions.
 	Deletions []Deletion `json:"deletions,omitempty"`
-	// DeletionsUnknown is true until this rollout has looked for each object that the release deletes. Deletions may then lack some.
-	// DeletionsReason says why; it is empty until a pass over observed objects has ended.
-	DeletionsUnknown bool   `json:"deletionsUnknown,omitempty"`
-	DeletionsReason  string `json:"deletionsReason,omitempty"`
+	// DeletionsUnknown says why Deletions may lack some: this rollout has not found out about each object that the release deletes. It is
+	// DeletionsPending until a pass over observed objects has ended, and empty once all are known.
+	DeletionsUnknown string `json:"deletionsUnknown,omitempty"`
 	// RetryAt is the time of the next pass if no event occurs, for example to retry a failed attempt; zero if the rollout waits only for
 	// events.
 	RetryAt time.Time `json:"retryAt,omitzero"`
@@ -170,7 +172,7 @@ func (p Progress) Same(other Progress) bool {
 	}
 	return p.Done == other.Done && p.Total == other.Total && p.Complete == other.Complete &&
 		p.HandedOver == other.HandedOver && samePause(p.Paused, other.Paused) && slices.EqualFunc(p.Problems, other.Problems, sameProblem) &&
-		p.DeletionsUnknown == other.DeletionsUnknown && p.DeletionsReason == other.DeletionsReason &&
+		p.DeletionsUnknown == other.DeletionsUnknown &&
 		slices.Equal(p.Deletions, other.Deletions) // deletions block updates to other minor versions
 }
 

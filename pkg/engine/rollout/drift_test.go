@@ -698,11 +698,11 @@ func TestRunDeletesTombstonedObjects(t *testing.T) {
 		c.answers["a"] = apply.Change{Action: apply.Deleting, UID: "1", Message: "waiting for its finalizers x"}
 		c.states["a"] = observe.State{UID: "1", Deleting: true, Finalizers: []string{"x"}}
 		plan := newPlan(t, release.Updating, tombstone("Deployment"), configMap(t, "10_a_02", "b"))
-		assert.True(t, rollout.Settled{}.Progress(plan).DeletionsUnknown)
+		assert.Equal(t, report.DeletionsPending, rollout.Settled{}.Progress(plan).DeletionsUnknown)
 		progress, settled := c.roll(t, plan, rollout.Settled{})
 		assert.Equal(t, []string{"apply a", "apply b"}, c.takeLog())
 		assert.True(t, progress.Complete)
-		assert.False(t, progress.DeletionsUnknown)
+		assert.Empty(t, progress.DeletionsUnknown)
 		require.Len(t, progress.Deletions, 1)
 		assert.Equal(t, "waiting for its finalizers x", progress.Deletions[0].Message)
 
@@ -763,40 +763,36 @@ func TestRunKnowsDeletionsAfterItHasVisitedEveryTombstone(t *testing.T) {
 	}
 	c.onApply = fails("first")
 	progress, _ := c.roll(t, plan, rollout.Settled{})
-	assert.True(t, progress.DeletionsUnknown, "not reached")
-	assert.Equal(t, "ConfigMap ns/old is not checked until the objects before it in the release have settled", progress.DeletionsReason)
+	assert.Equal(t, "ConfigMap ns/old is not checked until the objects before it in the release have settled", progress.DeletionsUnknown)
 
 	c.onApply, c.unsynced = nil, true
 	progress, settled := c.roll(t, plan, rollout.Settled{})
-	assert.True(t, progress.DeletionsUnknown, "not observed")
-	assert.Empty(t, progress.DeletionsReason, "the watch will report the object")
+	assert.Equal(t, report.DeletionsPending, progress.DeletionsUnknown, "the watch will report the object")
 
 	c.unsynced = false
 	c.answers["old"] = apply.Change{Action: apply.Deleting, UID: "1", Message: "waiting for its finalizers x"}
 	progress, settled = c.roll(t, plan, settled)
-	assert.False(t, progress.DeletionsUnknown)
+	assert.Empty(t, progress.DeletionsUnknown)
 	assert.Len(t, progress.Deletions, 1)
 
 	c.unsynced = true
 	progress, _ = c.roll(t, plan, settled)
-	assert.False(t, progress.DeletionsUnknown, "an earlier pass of the rollout knows it")
+	assert.Empty(t, progress.DeletionsUnknown, "an earlier pass of the rollout knows it")
 	progress, _ = c.roll(t, plan, settled.Restart(false))
-	assert.True(t, progress.DeletionsUnknown, "another rollout")
-	assert.Empty(t, progress.DeletionsReason)
+	assert.Equal(t, report.DeletionsPending, progress.DeletionsUnknown, "another rollout")
 
 	c.onApply, c.unsynced = fails("old"), false
 	progress, settled = c.roll(t, plan, rollout.Settled{})
-	assert.True(t, progress.DeletionsUnknown, "the server rejects the deletion")
-	assert.Equal(t, "no", progress.DeletionsReason)
+	assert.Equal(t, "no", progress.DeletionsUnknown, "the server rejects the deletion")
 	assert.Len(t, progress.Problems, 1)
 	c.vanish("old")
 	require.Eventually(t, func() bool {
 		progress, settled = c.roll(t, plan, settled)
-		return !progress.DeletionsUnknown
+		return progress.DeletionsUnknown == ""
 	}, time.Minute, 50*time.Millisecond, "another client has deleted the object")
 	c.touch("old", func(s *observe.State) { s.UID = "2" })
 	progress, _ = c.roll(t, plan, settled)
-	assert.Equal(t, "no", progress.DeletionsReason, "the server rejects a later deletion")
+	assert.Equal(t, "no", progress.DeletionsUnknown, "the server rejects a later deletion")
 }
 
 // TestRunWaitsForTheWatchOfGates has a tombstone that waits for a CRD, which the watch of the gates has not reported after a restart.
@@ -807,12 +803,11 @@ func TestRunWaitsForTheWatchOfGates(t *testing.T) {
 			parse(t, "10_a_01", `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: olds.example.com}, spec: {group: example.com, names: {kind: Old}}}`),
 			parse(t, "10_a_02", `{apiVersion: example.com/v1, kind: Old, metadata: {name: old, annotations: {release.openshift.io/delete: "true"}}}`))
 		progress, settled := c.roll(t, plan, rollout.Settled{})
-		assert.True(t, progress.DeletionsUnknown)
-		assert.Empty(t, progress.DeletionsReason)
+		assert.Equal(t, report.DeletionsPending, progress.DeletionsUnknown)
 		assert.Equal(t, 10*time.Second, time.Until(progress.RetryAt))
 		time.Sleep(10 * time.Second)
 		progress, _ = c.roll(t, plan, settled)
-		assert.Contains(t, progress.DeletionsReason, "Old.example.com old is not checked")
+		assert.Contains(t, progress.DeletionsUnknown, "Old.example.com old is not checked")
 	})
 }
 
@@ -823,9 +818,9 @@ func TestRunLooksForTombstonesOfObjectsThatItApplied(t *testing.T) {
 	tombstone := parse(t, "10_a_01", `{apiVersion: v1, kind: ConfigMap, metadata: {namespace: ns, name: old, annotations: {release.openshift.io/delete: "true"}}}`)
 	plan := newPlan(t, release.Updating, tombstone)
 	settled = settled.Restart(true)
-	assert.True(t, settled.Progress(plan).DeletionsUnknown)
+	assert.Equal(t, report.DeletionsPending, settled.Progress(plan).DeletionsUnknown)
 	progress, _ := c.roll(t, plan, settled)
-	assert.False(t, progress.DeletionsUnknown)
+	assert.Empty(t, progress.DeletionsUnknown)
 }
 
 func TestRunDoesNotTreatLateEventsAsReappearance(t *testing.T) {

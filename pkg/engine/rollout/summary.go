@@ -19,7 +19,7 @@ func (p *pass) progress() report.Progress {
 // progressLocked summarizes the slots; the caller holds the lock.
 func (p *pass) progressLocked() report.Progress {
 	progress := report.Progress{Release: p.plan.Release, Mode: p.plan.Mode(), Total: p.plan.total}
-	var unknown []string
+	var unknown []*taskgraph.Node
 	for _, n := range p.plan.Graph.Tasks() {
 		t, s := &p.plan.tasks[n.Index], &p.slots[n.Index]
 		applied, reached := s.entry.applied, s.entry.wait.reached
@@ -44,8 +44,8 @@ func (p *pass) progressLocked() report.Progress {
 		if applied.Result == report.Deleting {
 			progress.Deletions = append(progress.Deletions, report.Deletion{ID: t.id, Since: applied.At, Message: applied.Message})
 		}
-		if reason := unknownDeletion(n, t, s); reason != "" {
-			unknown = append(unknown, reason)
+		if n.Manifest.Tombstone() && (!s.entry.observed.Trusted || s.entry.wait.retry.err != nil) {
+			unknown = append(unknown, n)
 		}
 		if waiting, ok := p.unvisitedWait(n, t, s); ok {
 			s = waiting
@@ -55,30 +55,35 @@ func (p *pass) progressLocked() report.Progress {
 		}
 		progress.RetryAt = earlier(progress.RetryAt, s.recheckAt)
 	}
-	progress.DeletionsUnknown = len(unknown) > 0
-	if p.examined {
-		progress.DeletionsReason = printable.List(unknown, printable.Few)
-	}
+	progress.DeletionsUnknown = p.unknownDeletions(unknown)
 	progress.Runlevels = report.Count(p.reached)
 	progress.Paused = p.paused(progress)
 	report.SortProblems(progress.Problems)
 	return progress
 }
 
-// unknownDeletion returns why it is unknown whether the object of a tombstone is deleted; empty for other manifests and if this rollout knows
-// it. A failed deletion may have reached the server.
-func unknownDeletion(n *taskgraph.Node, t *task, s *slot) string {
+// unknownDeletions returns Progress.DeletionsUnknown for the tombstones whose objects this rollout does not know to be deleted, or whose
+// deletion failed: such a request may have reached the server. The caller holds the lock.
+func (p *pass) unknownDeletions(tombstones []*taskgraph.Node) string {
 	switch {
-	case !n.Manifest.Tombstone():
+	case len(tombstones) == 0:
 		return ""
-	case s.entry.wait.retry.err != nil:
-		return s.entry.wait.retry.err.Error()
-	case s.entry.observed.Trusted:
-		return ""
-	case s.unknown:
-		return s.verdict.Message
+	case !p.examined:
+		return report.DeletionsPending
 	}
-	return t.id.String() + " is not checked until the objects before it in the release have settled"
+	reasons := make([]string, 0, len(tombstones))
+	for _, n := range tombstones {
+		s := &p.slots[n.Index]
+		switch {
+		case s.entry.wait.retry.err != nil:
+			reasons = append(reasons, s.entry.wait.retry.err.Error())
+		case s.unknown:
+			reasons = append(reasons, s.verdict.Message)
+		default:
+			reasons = append(reasons, p.plan.tasks[n.Index].id.String()+" is not checked until the objects before it in the release have settled")
+		}
+	}
+	return printable.List(reasons, printable.Few)
 }
 
 // earlier returns the earlier of two times, where zero means never.
