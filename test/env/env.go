@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -48,7 +49,9 @@ type Env struct {
 	config   *rest.Config
 	guard    *guard
 	logs     []*os.File
-	users    sync.Mutex // locked while envtest signs a certificate for User
+	users    sync.Mutex    // locked while envtest signs a certificate for User
+	initial  *clusterState // after the start; nil if the control plane serves one test only
+	stopped  atomic.Bool
 	stopOnce sync.Once
 	stopErr  error
 }
@@ -246,6 +249,7 @@ func (e *Env) Processes() []int {
 
 // Stop ends both processes and removes the folder unless Options.Dir named it. It may be called more than once.
 func (e *Env) Stop() error {
+	e.stopped.Store(true)
 	e.stopOnce.Do(func() {
 		var errs []error
 		if e.testEnv != nil {

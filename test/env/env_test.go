@@ -235,13 +235,17 @@ func TestParallelStartsShareASeed(t *testing.T) {
 
 func TestStartNeedsNoCache(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", "/proc/none")
-	env.New(t, env.Options{Audit: env.AuditNone})
+	e, err := env.Start(env.Options{Audit: env.AuditNone})
+	require.NoError(t, err)
+	require.NoError(t, e.Stop())
 }
 
 func TestStartNamesADamagedSeed(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache)
-	require.NoError(t, env.New(t, env.Options{Audit: env.AuditNone}).Stop())
+	e, err := env.Start(env.Options{Audit: env.AuditNone})
+	require.NoError(t, err)
+	require.NoError(t, e.Stop())
 	databases, err := filepath.Glob(filepath.Join(cache, "cvo-test", "etcd-*", "member", "snap", "db"))
 	require.NoError(t, err)
 	require.Len(t, databases, 1)

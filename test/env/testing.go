@@ -57,16 +57,21 @@ func skipShort(t testing.TB) {
 	}
 }
 
-// New starts a control plane for a test that needs an empty cluster, and stops it when the test ends. With -short it skips the test.
+// New gives a test a control plane with an empty cluster. With -short it skips the test. A control plane without other options than AuditNone
+// serves the next such test of the process; others end with the test.
 func New(t testing.TB, o Options) *Env {
 	t.Helper()
 	skipShort(t)
-	e, err := Start(o)
+	start, end := Start, (*Env).Stop
+	if o.reusable() {
+		start, end = borrow, giveBack
+	}
+	e, err := start(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := e.Stop(); err != nil {
+		if err := end(e); err != nil {
 			t.Errorf("stopping the control plane: %v", err)
 		}
 	})
