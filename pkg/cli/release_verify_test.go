@@ -20,6 +20,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/cli/command"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/test/fixture"
+	"github.com/cluster-version/cvo/test/fixture/sigstoretest"
 	"github.com/cluster-version/cvo/test/golden"
 )
 
@@ -85,11 +86,11 @@ func verifyGolden(t *testing.T, file, output string, img release.Image) {
 func TestReleaseVerifyReportsSignatures(t *testing.T) {
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	img := pushedRelease(t, nil)
-	sigstore, err := fixture.NewSigstore(at)
+	sigstore, err := sigstoretest.New(at)
 	require.NoError(t, err)
-	builder, err := sigstore.Issue(fixture.SigstoreSubject{URI: workflow, Issuer: "https://token.actions.githubusercontent.com"})
+	builder, err := sigstore.Issue(sigstoretest.Subject{URI: workflow, Issuer: "https://token.actions.githubusercontent.com"})
 	require.NoError(t, err)
-	team, err := fixture.NewSigstoreSigner()
+	team, err := sigstoretest.NewSigner()
 	require.NoError(t, err)
 	vendor, err := fixture.NewSigner("vendor", fixture.SignerOptions{Created: at})
 	require.NoError(t, err)
@@ -99,11 +100,11 @@ func TestReleaseVerifyReportsSignatures(t *testing.T) {
 	require.NoError(t, err)
 	statement := `{"_type":"https://in-toto.io/Statement/v1","subject":[{"digest":{"sha256":"` + img.Digest.Hex() +
 		`"}}],"predicateType":"https://sigstore.dev/cosign/sign/v1","predicate":{}}`
-	bundle, err := sigstore.Statement(builder, []byte(statement), fixture.SigstoreForm{})
+	bundle, err := sigstore.Statement(builder, []byte(statement), sigstoretest.Form{})
 	require.NoError(t, err)
 	document, err := fixture.SimpleSigning(img)
 	require.NoError(t, err)
-	tagged, err := sigstore.Classic(team, document, fixture.SigstoreForm{Unlogged: true})
+	tagged, err := sigstore.Classic(team, document, sigstoretest.Form{Unlogged: true})
 	require.NoError(t, err)
 	require.NoError(t, fixture.PushAttachment(t.Context(), img, bundle))
 	require.NoError(t, fixture.PushAttachment(t.Context(), img, tagged))
@@ -114,7 +115,7 @@ func TestReleaseVerifyReportsSignatures(t *testing.T) {
 		"identities": []fields{{"issuer": "https://token.actions.githubusercontent.com", "uri": workflow}},
 	}
 	teamKey := fields{"name": "team", "pem": string(team.PublicKey())}
-	stranger, err := fixture.NewSigstoreSigner()
+	stranger, err := sigstoretest.NewSigner()
 	require.NoError(t, err)
 	trust := written(t, "trust.yaml", trustDocument(fields{
 		"openpgp":  fields{"keyrings": []fields{{"name": "vendor", "armored": string(armored)}}},
@@ -176,7 +177,7 @@ func TestReleaseVerifyReportsSignatures(t *testing.T) {
 		})
 		claim, err := fixture.SimpleSigning(release.Image{Pullspec: "mirror.example/release:1", Digest: img.Digest})
 		require.NoError(t, err)
-		named, err := sigstore.Classic(team, claim, fixture.SigstoreForm{Unlogged: true})
+		named, err := sigstore.Classic(team, claim, sigstoretest.Form{Unlogged: true})
 		require.NoError(t, err)
 
 		root := []string{img.Pullspec, "--trust", trust, "--signatures", signatures, "--policy", policies}

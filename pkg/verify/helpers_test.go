@@ -19,8 +19,8 @@ import (
 	"github.com/cluster-version/cvo/pkg/verify/policy"
 	"github.com/cluster-version/cvo/pkg/verify/sigstore"
 	"github.com/cluster-version/cvo/pkg/verify/store"
-	"github.com/cluster-version/cvo/test/fixture"
 	"github.com/cluster-version/cvo/test/fixture/signing"
+	"github.com/cluster-version/cvo/test/fixture/sigstoretest"
 )
 
 const digest, otherDigest = signing.Digest, signing.OtherDigest
@@ -130,7 +130,7 @@ func publicKey(t testing.TB, name string, key crypto.Signer) sigstore.PublicKey 
 }
 
 // trustIn returns a trust root with all parts of the deployment.
-func trustIn(t testing.TB, s *fixture.Sigstore, change ...func(*sigstore.TrustRootOptions)) sigstore.TrustRoot {
+func trustIn(t testing.TB, s *sigstoretest.Deployment, change ...func(*sigstore.TrustRootOptions)) sigstore.TrustRoot {
 	t.Helper()
 	o := sigstore.TrustRootOptions{
 		Roots: s.Roots(), Intermediates: s.Intermediates(), LogKeys: s.LogKey(), CertificateLogKeys: s.CertificateLogKey(),

@@ -14,6 +14,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/verify/policy"
 	"github.com/cluster-version/cvo/pkg/verify/sigstore"
 	"github.com/cluster-version/cvo/test/fixture"
+	"github.com/cluster-version/cvo/test/fixture/sigstoretest"
 )
 
 // TestIndexAndPlatformsAreSignedSeparately checks that the index and the platform images of a multi-architecture image need separate
@@ -23,7 +24,7 @@ import (
 func TestIndexAndPlatformsAreSignedSeparately(t *testing.T) {
 	s := newSigstore(t)
 	signer := ci(t, s)
-	bare, err := fixture.NewSigstoreSigner()
+	bare, err := sigstoretest.NewSigner()
 	require.NoError(t, err)
 	key, err := sigstore.NewPublicKey("team", bare.PublicKey())
 	require.NoError(t, err)
@@ -34,16 +35,16 @@ func TestIndexAndPlatformsAreSignedSeparately(t *testing.T) {
 		sign  func(release.Image) (release.Attachment, error)
 	}{
 		{"a key, classic", policy.Policy{SigstoreKeys: []sigstore.PublicKey{key}}, func(img release.Image) (release.Attachment, error) {
-			return s.Classic(bare, []byte(simpleSigning(img.Digest)), fixture.SigstoreForm{Unlogged: true})
+			return s.Classic(bare, []byte(simpleSigning(img.Digest)), sigstoretest.Form{Unlogged: true})
 		}},
 		{"a key, as a bundle", policy.Policy{SigstoreKeys: []sigstore.PublicKey{key}}, func(img release.Image) (release.Attachment, error) {
-			return s.Statement(bare, []byte(statement(img.Digest, sigstore.SignPredicate)), fixture.SigstoreForm{Unlogged: true})
+			return s.Statement(bare, []byte(statement(img.Digest, sigstore.SignPredicate)), sigstoretest.Form{Unlogged: true})
 		}},
 		{"a certificate, classic", policy.Policy{Authorities: []sigstore.Authority{keyless}}, func(img release.Image) (release.Attachment, error) {
-			return s.Classic(signer, []byte(simpleSigning(img.Digest)), fixture.SigstoreForm{})
+			return s.Classic(signer, []byte(simpleSigning(img.Digest)), sigstoretest.Form{})
 		}},
 		{"a certificate, as a bundle", policy.Policy{Authorities: []sigstore.Authority{keyless}}, func(img release.Image) (release.Attachment, error) {
-			return s.Statement(signer, []byte(statement(img.Digest, sigstore.SignPredicate)), fixture.SigstoreForm{})
+			return s.Statement(signer, []byte(statement(img.Digest, sigstore.SignPredicate)), sigstoretest.Form{})
 		}},
 	} {
 		for _, signIndex := range []bool{true, false} {

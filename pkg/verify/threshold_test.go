@@ -16,7 +16,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/verify/policy"
 	"github.com/cluster-version/cvo/pkg/verify/sigstore"
 	"github.com/cluster-version/cvo/pkg/verify/store"
-	"github.com/cluster-version/cvo/test/fixture"
+	"github.com/cluster-version/cvo/test/fixture/sigstoretest"
 )
 
 //threat:fewer-signers-threshold it rejects one of three
@@ -97,9 +97,9 @@ func TestThresholdsCountSignersNotMembers(t *testing.T) {
 	s := newSigstore(t)
 	signed := attached(t)
 	document := []byte(simpleSigning(digest))
-	byAlice := signed(s.Classic(issue(t, s, fixture.SigstoreSubject{Email: alice, Issuer: accounts}), document, fixture.SigstoreForm{}))
-	againByAlice := signed(s.Classic(issue(t, s, fixture.SigstoreSubject{Email: alice, Issuer: accounts}), document, fixture.SigstoreForm{}))
-	byBob := signed(s.Classic(issue(t, s, fixture.SigstoreSubject{Email: "bob@example.com", Issuer: accounts}), document, fixture.SigstoreForm{}))
+	byAlice := signed(s.Classic(issue(t, s, sigstoretest.Subject{Email: alice, Issuer: accounts}), document, sigstoretest.Form{}))
+	againByAlice := signed(s.Classic(issue(t, s, sigstoretest.Subject{Email: alice, Issuer: accounts}), document, sigstoretest.Form{}))
+	byBob := signed(s.Classic(issue(t, s, sigstoretest.Subject{Email: "bob@example.com", Issuer: accounts}), document, sigstoretest.Form{}))
 	root := trustIn(t, s)
 	anyone := sigstore.Authority{Name: "anyone", TrustRoot: root, Identities: []sigstore.Identity{{Issuer: accounts, SubjectRegexp: ".*@example.com"}}}
 	onlyAlice := sigstore.Authority{Name: "alice", TrustRoot: root, Identities: []sigstore.Identity{{Issuer: accounts, Email: alice}}}
@@ -122,12 +122,12 @@ func TestThresholdsCountSignersNotMembers(t *testing.T) {
 	require.ErrorContains(t, check(byAlice, againByAlice), "1 of 2 signers")
 
 	// The key of her certificate is also trusted as a bare key.
-	signer := issue(t, s, fixture.SigstoreSubject{Email: alice, Issuer: accounts})
+	signer := issue(t, s, sigstoretest.Subject{Email: alice, Issuer: accounts})
 	key, err := sigstore.NewPublicKey("key", signer.PublicKey())
 	require.NoError(t, err)
 	trust.SigstoreKeys, trust.Authorities = []sigstore.PublicKey{key}, []sigstore.Authority{onlyAlice}
 	trust.Thresholds[0].Members = []string{"key", "alice"}
-	require.ErrorContains(t, check(signed(s.Classic(signer, document, fixture.SigstoreForm{}))), "1 of 2 signers")
+	require.ErrorContains(t, check(signed(s.Classic(signer, document, sigstoretest.Form{}))), "1 of 2 signers")
 }
 
 // adopt makes a signing subkey of one key also a subkey of another, which requires both private keys.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/verify/policy"
-	"github.com/cluster-version/cvo/test/fixture"
+	"github.com/cluster-version/cvo/test/fixture/sigstoretest"
 )
 
 // imagePolicy returns a ClusterImagePolicy. Its parts are YAML in flow style.
@@ -28,10 +28,10 @@ func keyPolicy(key []byte) string {
 func TestEachRootOfAClusterImagePolicyVerifies(t *testing.T) {
 	s, other := newSigstore(t), newSigstore(t)
 	signed := attached(t)
-	bare, err := fixture.NewSigstoreSigner()
+	bare, err := sigstoretest.NewSigner()
 	require.NoError(t, err)
-	byMail := issue(t, s, fixture.SigstoreSubject{Email: alice, Issuer: accounts})
-	lasting := issue(t, s, fixture.SigstoreSubject{Email: alice, Hostname: "build.example.com", NotAfter: today.AddDate(1, 0, 0), Unlogged: true})
+	byMail := issue(t, s, sigstoretest.Subject{Email: alice, Issuer: accounts})
+	lasting := issue(t, s, sigstoretest.Subject{Email: alice, Hostname: "build.example.com", NotAfter: today.AddDate(1, 0, 0), Unlogged: true})
 	document := []byte(simpleSigning(digest))
 	key := keyPolicy(bare.PublicKey())
 	logged := fmt.Sprintf("{rootOfTrust: {policyType: PublicKey, publicKey: {keyData: %s, rekorKeyData: %s}}}", b64(bare.PublicKey()), b64(s.LogKey()))
@@ -43,7 +43,7 @@ func TestEachRootOfAClusterImagePolicyVerifies(t *testing.T) {
 		return fmt.Sprintf("{rootOfTrust: {policyType: PKI, pki: {caRootsData: %s, caIntermediatesData: %s, pkiCertificateSubject: %s}}}",
 			b64(s.Roots()), b64(s.Intermediates()), subject)
 	}
-	unlogged, chained := fixture.SigstoreForm{Unlogged: true}, fixture.SigstoreForm{Chain: true}
+	unlogged, chained := sigstoretest.Form{Unlogged: true}, sigstoretest.Form{Chain: true}
 	for _, test := range []struct {
 		name, trust string
 		found       release.Attachment
@@ -51,7 +51,7 @@ func TestEachRootOfAClusterImagePolicyVerifies(t *testing.T) {
 	}{
 		{"it accepts a public key", key, signed(s.Classic(bare, document, unlogged)), ""},
 		{"it rejects another key", keyPolicy(pemKey(t)), signed(s.Classic(bare, document, unlogged)), "not signed with this key"},
-		{"it accepts a public key with a log entry", logged, signed(s.Classic(bare, document, fixture.SigstoreForm{})), ""},
+		{"it accepts a public key with a log entry", logged, signed(s.Classic(bare, document, sigstoretest.Form{})), ""},
 		{"it rejects a public key without the required log entry", logged, signed(s.Classic(bare, document, unlogged)), "no entry in a trusted transparency log"},
 		{"it accepts a Fulcio identity", fulcio(accounts, alice, s.LogKey()), signed(s.Classic(byMail, document, chained)), ""},
 		{"it rejects another email address", fulcio(accounts, "bob@example.com", s.LogKey()), signed(s.Classic(byMail, document, chained)), "expected email bob@example.com, issuer " + accounts},

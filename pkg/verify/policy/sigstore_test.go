@@ -16,8 +16,8 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/verify/policy"
-	"github.com/cluster-version/cvo/test/fixture"
 	"github.com/cluster-version/cvo/test/fixture/signing"
+	"github.com/cluster-version/cvo/test/fixture/sigstoretest"
 )
 
 type object = map[string]any
@@ -41,7 +41,7 @@ func changed(o object, fields object) object {
 	return out
 }
 
-func keylessIn(s *fixture.Sigstore) object {
+func keylessIn(s *sigstoretest.Deployment) object {
 	return object{
 		"name": "ci", "roots": string(s.Roots()), "intermediates": string(s.Intermediates()), "rekorKeys": string(s.LogKey()),
 		"ctLogKeys": string(s.CertificateLogKey()), "identities": []object{{"issuer": actions, "uri": workflow}},
@@ -56,13 +56,13 @@ func TestSigstoreTrustDocumentsVerify(t *testing.T) {
 	keyless := keylessIn(s)
 	pki := object{"name": "pki", "roots": string(s.Roots()), "intermediates": string(s.Intermediates()), "identities": []object{{"email": alice}}}
 	root := object{"name": "ci", "identities": keyless["identities"]}
-	bare, err := fixture.NewSigstoreSigner()
+	bare, err := sigstoretest.NewSigner()
 	require.NoError(t, err)
 	document := []byte(simpleSigning(digest))
-	byCI := signed(s.Classic(ci(t, s), document, fixture.SigstoreForm{}))
-	byAlice := signed(s.Classic(issue(t, s, fixture.SigstoreSubject{Email: alice, NotAfter: today.AddDate(1, 0, 0)}), document, fixture.SigstoreForm{Unlogged: true}))
-	byKey := signed(s.Classic(bare, document, fixture.SigstoreForm{}))
-	unlogged := signed(s.Classic(bare, document, fixture.SigstoreForm{Unlogged: true}))
+	byCI := signed(s.Classic(ci(t, s), document, sigstoretest.Form{}))
+	byAlice := signed(s.Classic(issue(t, s, sigstoretest.Subject{Email: alice, NotAfter: today.AddDate(1, 0, 0)}), document, sigstoretest.Form{Unlogged: true}))
+	byKey := signed(s.Classic(bare, document, sigstoretest.Form{}))
+	unlogged := signed(s.Classic(bare, document, sigstoretest.Form{Unlogged: true}))
 	key := object{"name": "team", "pem": string(pemKey(t)), "alternatives": []string{string(bare.PublicKey())}, "rekorKeys": string(s.LogKey())}
 	named := changed(key, object{"rekorKeys": nil, "signedIdentity": object{"matchPolicy": "ExactRepository", "exactRepository": object{"repository": "other.example/x"}}})
 
@@ -114,7 +114,7 @@ func TestInvalidSigstoreTrustDocumentsAreRejected(t *testing.T) {
 	file, err := s.TrustedRoot()
 	require.NoError(t, err)
 	keyless := keylessIn(s)
-	leaf := issue(t, s, fixture.SigstoreSubject{Email: alice})
+	leaf := issue(t, s, sigstoretest.Subject{Email: alice})
 	leafPEM, err := cryptoutils.MarshalCertificateToPEM(leaf.Certificate)
 	require.NoError(t, err)
 	weak, err := rsa.GenerateKey(rand.Reader, 1024)

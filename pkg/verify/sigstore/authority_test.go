@@ -16,7 +16,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/verify/sigstore"
-	"github.com/cluster-version/cvo/test/fixture"
+	"github.com/cluster-version/cvo/test/fixture/sigstoretest"
 )
 
 func TestKeylessSignaturesAreAccepted(t *testing.T) {
@@ -41,20 +41,20 @@ func TestKeylessSignaturesAreAccepted(t *testing.T) {
 		image      release.Image
 		attachment release.Attachment
 	}{
-		{"the classic form", image(), signed(s.Classic(signer, claimed, fixture.SigstoreForm{}))},
-		{"the classic form with a chain", image(), signed(s.Classic(signer, claimed, fixture.SigstoreForm{Chain: true}))},
-		{"a bundle 0.3", image(), signed(s.Statement(signer, about, fixture.SigstoreForm{}))},
-		{"a bundle 0.3 with a chain", image(), signed(s.Statement(signer, about, fixture.SigstoreForm{Chain: true}))},
-		{"a bundle 0.2", image(), signed(s.Statement(signer, about, fixture.SigstoreForm{Version: "0.2"}))},
-		{"a bundle 0.1", image(), signed(s.Statement(signer, about, fixture.SigstoreForm{Version: "0.1"}))},
-		{"a bundle with a signature of the image manifest", manifestImage, signed(s.Message(signer, document, fixture.SigstoreForm{}))},
-		{"a statement about several subjects, including this one", image(), signed(s.Statement(signer, []byte(several), fixture.SigstoreForm{}))},
-		{"a certificate for a P-384 key", image(), signed(s.Statement(issue(t, s, fixture.SigstoreSubject{
+		{"the classic form", image(), signed(s.Classic(signer, claimed, sigstoretest.Form{}))},
+		{"the classic form with a chain", image(), signed(s.Classic(signer, claimed, sigstoretest.Form{Chain: true}))},
+		{"a bundle 0.3", image(), signed(s.Statement(signer, about, sigstoretest.Form{}))},
+		{"a bundle 0.3 with a chain", image(), signed(s.Statement(signer, about, sigstoretest.Form{Chain: true}))},
+		{"a bundle 0.2", image(), signed(s.Statement(signer, about, sigstoretest.Form{Version: "0.2"}))},
+		{"a bundle 0.1", image(), signed(s.Statement(signer, about, sigstoretest.Form{Version: "0.1"}))},
+		{"a bundle with a signature of the image manifest", manifestImage, signed(s.Message(signer, document, sigstoretest.Form{}))},
+		{"a statement about several subjects, including this one", image(), signed(s.Statement(signer, []byte(several), sigstoretest.Form{}))},
+		{"a certificate for a P-384 key", image(), signed(s.Statement(issue(t, s, sigstoretest.Subject{
 			URI: workflow, Issuer: actions, Curve: elliptic.P384(),
-		}), about, fixture.SigstoreForm{}))},
-		{"a P-384 key in the classic form, which uses SHA-256", image(), signed(s.Classic(issue(t, s, fixture.SigstoreSubject{
+		}), about, sigstoretest.Form{}))},
+		{"a P-384 key in the classic form, which uses SHA-256", image(), signed(s.Classic(issue(t, s, sigstoretest.Subject{
 			URI: workflow, Issuer: actions, Curve: elliptic.P384(),
-		}), claimed, fixture.SigstoreForm{}))},
+		}), claimed, sigstoretest.Form{}))},
 	} {
 		for rootName, root := range map[string]sigstore.TrustRoot{"parts": inline, "a trusted_root.json": fromFile} {
 			t.Run("it accepts "+test.name+" by "+rootName, func(t *testing.T) {
@@ -75,8 +75,8 @@ func TestKeylessSignaturesAreAccepted(t *testing.T) {
 func TestKeylessIdentityMustMatchEveryField(t *testing.T) {
 	s := newSigstore(t)
 	root := trustIn(t, s)
-	byURI := attached(t)(s.Classic(ci(t, s), []byte(simpleSigning(digest)), fixture.SigstoreForm{}))
-	byMail := attached(t)(s.Classic(issue(t, s, fixture.SigstoreSubject{Email: alice, Issuer: accounts}), []byte(simpleSigning(digest)), fixture.SigstoreForm{}))
+	byURI := attached(t)(s.Classic(ci(t, s), []byte(simpleSigning(digest)), sigstoretest.Form{}))
+	byMail := attached(t)(s.Classic(issue(t, s, sigstoretest.Subject{Email: alice, Issuer: accounts}), []byte(simpleSigning(digest)), sigstoretest.Form{}))
 	const got = `the certificate is for ["` + workflow + `"] by issuer "` + actions + `", expected `
 	for _, test := range []struct {
 		name     string
@@ -129,14 +129,14 @@ func TestInvalidKeylessSignaturesAreRejected(t *testing.T) {
 	signer := ci(t, s)
 	about := []byte(statement(digest, sigstore.SignPredicate))
 	claimed := []byte(simpleSigning(digest))
-	good := signed(s.Statement(signer, about, fixture.SigstoreForm{}))
-	classic := signed(s.Classic(signer, claimed, fixture.SigstoreForm{}))
+	good := signed(s.Statement(signer, about, sigstoretest.Form{}))
+	classic := signed(s.Classic(signer, claimed, sigstoretest.Form{}))
 	entry := []any{"verificationMaterial", "tlogEntries", 0}
 	proof := slices.Concat(entry, []any{"inclusionProof"})
 	path := func(base []any, steps ...any) []any { return slices.Concat(base, steps) }
-	late := fixture.SigstoreForm{LoggedAt: today.Add(time.Hour)}
-	unlogged := fixture.SigstoreForm{Unlogged: true}
-	replayed := signed(s.Statement(signer, []byte(statement(otherDigest, sigstore.SignPredicate)), fixture.SigstoreForm{}))
+	late := sigstoretest.Form{LoggedAt: today.Add(time.Hour)}
+	unlogged := sigstoretest.Form{Unlogged: true}
+	replayed := signed(s.Statement(signer, []byte(statement(otherDigest, sigstore.SignPredicate)), sigstoretest.Form{}))
 	subjects := `{"_type":"https://in-toto.io/Statement/v1","subject":[{"digest":{"sha512":"` + digest.Hex() + `"}},{"digest":{"sha256":"` +
 		otherDigest.Hex() + `"}}],"predicateType":"` + sigstore.SignPredicate + `","predicate":{}}`
 	anotherEntry := func(any) any {
@@ -152,9 +152,9 @@ func TestInvalidKeylessSignaturesAreRejected(t *testing.T) {
 		want  string
 	}{
 		{"a signature of another digest, replayed", nil, replayed, "the signed statement is not about this digest"},
-		{"a document about another digest, replayed", nil, signed(s.Classic(signer, []byte(simpleSigning(otherDigest)), fixture.SigstoreForm{})), "the signed claim is about another digest"},
-		{"a statement of another type", nil, signed(s.Statement(signer, []byte(statement(digest, "https://slsa.dev/provenance/v1")), fixture.SigstoreForm{})), `the signed statement is of type "https://slsa.dev/provenance/v1"`},
-		{"a statement about other subjects", nil, signed(s.Statement(signer, []byte(subjects), fixture.SigstoreForm{})), "the signed statement is not about this digest"},
+		{"a document about another digest, replayed", nil, signed(s.Classic(signer, []byte(simpleSigning(otherDigest)), sigstoretest.Form{})), "the signed claim is about another digest"},
+		{"a statement of another type", nil, signed(s.Statement(signer, []byte(statement(digest, "https://slsa.dev/provenance/v1")), sigstoretest.Form{})), `the signed statement is of type "https://slsa.dev/provenance/v1"`},
+		{"a statement about other subjects", nil, signed(s.Statement(signer, []byte(subjects), sigstoretest.Form{})), "the signed statement is not about this digest"},
 		{"a bundle without a log entry", nil, signed(s.Statement(signer, about, unlogged)), "no entry in a trusted transparency log"},
 		{"the classic form without a log entry", nil, signed(s.Classic(signer, claimed, unlogged)), "no entry in a trusted transparency log"},
 		{"a log entry after the certificate had expired", nil, signed(s.Statement(signer, about, late)), "integrated time outside certificate validity"},
@@ -162,10 +162,10 @@ func TestInvalidKeylessSignaturesAreRejected(t *testing.T) {
 		{"an untrusted log", func(o *sigstore.TrustRootOptions) { o.LogKeys = other.LogKey() }, good, "no entry in a trusted transparency log"},
 		{"an untrusted log, classic", func(o *sigstore.TrustRootOptions) { o.LogKeys = other.LogKey() }, classic, "no entry in a trusted transparency log"},
 		{"an untrusted authority", func(o *sigstore.TrustRootOptions) { o.Roots, o.Intermediates = other.Roots(), other.Intermediates() }, good, "certificate signed by unknown authority"},
-		{"an untrusted authority with a chain in the signature", func(o *sigstore.TrustRootOptions) { o.Roots, o.Intermediates = other.Roots(), nil }, signed(s.Classic(signer, claimed, fixture.SigstoreForm{Chain: true})), "certificate signed by unknown authority"},
+		{"an untrusted authority with a chain in the signature", func(o *sigstore.TrustRootOptions) { o.Roots, o.Intermediates = other.Roots(), nil }, signed(s.Classic(signer, claimed, sigstoretest.Form{Chain: true})), "certificate signed by unknown authority"},
 		{"a certificate with a missing intermediate", func(o *sigstore.TrustRootOptions) { o.Intermediates = nil }, good, "certificate signed by unknown authority"},
 		{"an untrusted certificate log", func(o *sigstore.TrustRootOptions) { o.CertificateLogKeys = other.CertificateLogKey() }, good, "the certificate is not in a trusted certificate log"},
-		{"a certificate that is not in a certificate log", nil, signed(s.Statement(issue(t, s, fixture.SigstoreSubject{URI: workflow, Issuer: actions, Unlogged: true}), about, fixture.SigstoreForm{})), "the certificate is not in a trusted certificate log"},
+		{"a certificate that is not in a certificate log", nil, signed(s.Statement(issue(t, s, sigstoretest.Subject{URI: workflow, Issuer: actions, Unlogged: true}), about, sigstoretest.Form{})), "the certificate is not in a trusted certificate log"},
 		{"a tampered promise of the log", nil, editJSON(t, good, flip(t), path(entry, "inclusionPromise", "signedEntryTimestamp")...), "no entry in a trusted transparency log"},
 		{"a time that differs from the log's promise", nil, editJSON(t, good, func(any) any { return fmt.Sprint(today.Add(2 * time.Minute).Unix()) }, path(entry, "integratedTime")...), "no entry in a trusted transparency log"},
 		{"a tampered proof of inclusion", nil, editJSON(t, good, flip(t), path(proof, "hashes", 0)...), "no entry in a trusted transparency log"},
@@ -205,7 +205,7 @@ func TestInvalidKeylessSignaturesAreRejected(t *testing.T) {
 func TestCertificatesMustChainToThePKI(t *testing.T) {
 	s, other := newSigstore(t), newSigstore(t)
 	signed := attached(t)
-	year := fixture.SigstoreSubject{Email: alice, NotBefore: today, NotAfter: today.AddDate(1, 0, 0), Unlogged: true}
+	year := sigstoretest.Subject{Email: alice, NotBefore: today, NotAfter: today.AddDate(1, 0, 0), Unlogged: true}
 	byMail := issue(t, s, year)
 	host := year
 	host.Email, host.Hostname = "", "build.example.com"
@@ -213,7 +213,7 @@ func TestCertificatesMustChainToThePKI(t *testing.T) {
 	expired.NotAfter = today.Add(time.Hour)
 	pki := func(o *sigstore.TrustRootOptions) { o.LogKeys, o.CertificateLogKeys = nil, nil }
 	claimed, about := []byte(simpleSigning(digest)), []byte(statement(digest, sigstore.SignPredicate))
-	unlogged, chained := fixture.SigstoreForm{Unlogged: true}, fixture.SigstoreForm{Unlogged: true, Chain: true}
+	unlogged, chained := sigstoretest.Form{Unlogged: true}, sigstoretest.Form{Unlogged: true, Chain: true}
 	rootsOnly := func(o *sigstore.TrustRootOptions) { pki(o); o.Intermediates = nil }
 	withLog := func(o *sigstore.TrustRootOptions) { o.CertificateLogKeys = nil }
 
@@ -229,10 +229,10 @@ func TestCertificatesMustChainToThePKI(t *testing.T) {
 		{"it accepts a bundle", pki, sigstore.Identity{Email: alice}, signed(s.Statement(byMail, about, unlogged)), ""},
 		{"it accepts a chain in the signature", rootsOnly, sigstore.Identity{Email: alice}, signed(s.Classic(byMail, claimed, chained)), ""},
 		{"it accepts a chain in the bundle", rootsOnly, sigstore.Identity{Email: alice}, signed(s.Statement(byMail, about, chained)), ""},
-		{"it accepts an old bundle's chain", rootsOnly, sigstore.Identity{Email: alice}, signed(s.Statement(byMail, about, fixture.SigstoreForm{Unlogged: true, Chain: true, Version: "0.2"})), ""},
+		{"it accepts an old bundle's chain", rootsOnly, sigstore.Identity{Email: alice}, signed(s.Statement(byMail, about, sigstoretest.Form{Unlogged: true, Chain: true, Version: "0.2"})), ""},
 		{"it rejects an expired certificate without a log", pki, sigstore.Identity{Email: alice}, signed(s.Classic(issue(t, s, expired), claimed, unlogged)), "the certificate was not valid at 2026-03-02T12:00:00Z"},
-		{"it accepts an expired certificate with a log entry of its time", withLog, sigstore.Identity{Email: alice}, signed(s.Classic(issue(t, s, expired), claimed, fixture.SigstoreForm{})), ""},
-		{"it rejects an expired certificate with an untrusted log", pki, sigstore.Identity{Email: alice}, signed(s.Classic(issue(t, s, expired), claimed, fixture.SigstoreForm{})), "the certificate was not valid at"},
+		{"it accepts an expired certificate with a log entry of its time", withLog, sigstore.Identity{Email: alice}, signed(s.Classic(issue(t, s, expired), claimed, sigstoretest.Form{})), ""},
+		{"it rejects an expired certificate with an untrusted log", pki, sigstore.Identity{Email: alice}, signed(s.Classic(issue(t, s, expired), claimed, sigstoretest.Form{})), "the certificate was not valid at"},
 		{"it rejects another email address", pki, sigstore.Identity{Email: "bob@example.com"}, signed(s.Classic(byMail, claimed, unlogged)), `the certificate is for ["alice@example.com"], expected email bob@example.com`},
 		{"it rejects another host name", pki, sigstore.Identity{Hostname: "evil.example.com"}, signed(s.Classic(issue(t, s, host), claimed, unlogged)), "expected host name evil.example.com"},
 		{"it rejects one of two subjects", pki, sigstore.Identity{Email: alice, Hostname: "build.example.com"}, signed(s.Classic(byMail, claimed, unlogged)), "expected email alice@example.com, host name build.example.com"},

@@ -19,6 +19,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/verify/sigstore"
 	"github.com/cluster-version/cvo/test/fixture"
+	"github.com/cluster-version/cvo/test/fixture/sigstoretest"
 )
 
 // hugeKey returns a key whose numbers have the given number of bits. It has no private key: it only makes verifiers compute.
@@ -68,7 +69,7 @@ func TestCostlyCertificatesAreRejected(t *testing.T) {
 	s := newSigstore(t)
 	claimed := simpleSigning(digest)
 	key := newKey(t, "P-256")
-	good := issue(t, s, fixture.SigstoreSubject{Email: alice, NotBefore: today, NotAfter: today.AddDate(1, 0, 0), Unlogged: true})
+	good := issue(t, s, sigstoretest.Subject{Email: alice, NotBefore: today, NotAfter: today.AddDate(1, 0, 0), Unlogged: true})
 	withChain := func(leaf, chain string) release.Attachment {
 		return release.Attachment{
 			Store: "registry.example/a", MediaType: sigstore.SimpleSigningMediaType, Payload: []byte(claimed), Annotations: map[string]string{
@@ -95,7 +96,7 @@ func TestCostlyCertificatesAreRejected(t *testing.T) {
 				_, err := verifyAttached(t, a, image(), test.hostile)
 				require.ErrorContains(t, err, "RSA with 1000000 bits is too large")
 			})
-			_, err := verifyAttached(t, a, image(), attached(t)(s.Classic(good, []byte(claimed), fixture.SigstoreForm{Unlogged: true})))
+			_, err := verifyAttached(t, a, image(), attached(t)(s.Classic(good, []byte(claimed), sigstoretest.Form{Unlogged: true})))
 			require.NoError(t, err)
 		})
 	}
@@ -103,12 +104,12 @@ func TestCostlyCertificatesAreRejected(t *testing.T) {
 
 func TestCostlyTimestampsAreRejected(t *testing.T) {
 	s := newSigstore(t)
-	signer := issue(t, s, fixture.SigstoreSubject{URI: workflow, Issuer: actions})
+	signer := issue(t, s, sigstoretest.Subject{URI: workflow, Issuer: actions})
 	huge := func([]byte) ([]byte, error) { return make([]byte, 17<<10), nil }
 	a := sigstore.Authority{Name: "ci", Identities: byWorkflow(), TrustRoot: trustIn(t, s)}
 	for _, found := range []release.Attachment{
-		attached(t)(s.Classic(signer, []byte(simpleSigning(digest)), fixture.SigstoreForm{Timestamp: huge})),
-		attached(t)(s.Statement(signer, []byte(statement(digest, sigstore.SignPredicate)), fixture.SigstoreForm{Timestamp: huge})),
+		attached(t)(s.Classic(signer, []byte(simpleSigning(digest)), sigstoretest.Form{Timestamp: huge})),
+		attached(t)(s.Statement(signer, []byte(statement(digest, sigstore.SignPredicate)), sigstoretest.Form{Timestamp: huge})),
 	} {
 		_, err := verifyAttached(t, a, image(), found)
 		require.ErrorContains(t, err, "it contains a timestamp larger than 16384 bytes")

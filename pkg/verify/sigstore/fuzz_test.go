@@ -10,7 +10,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/verify/sigstore"
-	"github.com/cluster-version/cvo/test/fixture"
+	"github.com/cluster-version/cvo/test/fixture/sigstoretest"
 )
 
 // signers are a key, an authority for keyless signing and an authority of a PKI.
@@ -20,7 +20,7 @@ type signers struct {
 	pki     sigstore.Authority
 }
 
-func fuzzSigners(f *testing.F, s *fixture.Sigstore) signers {
+func fuzzSigners(f *testing.F, s *sigstoretest.Deployment) signers {
 	f.Helper()
 	key := publicKey(f, "team", newKey(f, "P-256"))
 	root := trustIn(f, s)
@@ -34,9 +34,9 @@ func fuzzSigners(f *testing.F, s *fixture.Sigstore) signers {
 }
 
 // fixedSigstore is the same in every process, because the corpus is made in one process and used in others.
-func fixedSigstore(f *testing.F) *fixture.Sigstore {
+func fixedSigstore(f *testing.F) *sigstoretest.Deployment {
 	f.Helper()
-	s, err := fixture.FixedSigstore(today, "fuzz")
+	s, err := sigstoretest.Fixed(today, "fuzz")
 	require.NoError(f, err)
 	return s
 }
@@ -46,7 +46,7 @@ func FuzzBundle(f *testing.F) {
 	s := fixedSigstore(f)
 	signer := ci(f, s)
 	document := []byte(statement(otherDigest, sigstore.SignPredicate))
-	for _, form := range []fixture.SigstoreForm{{}, {Chain: true}, {Version: "0.1"}, {Version: "0.2", Chain: true}, {NoPromise: true}, {Unlogged: true}} {
+	for _, form := range []sigstoretest.Form{{}, {Chain: true}, {Version: "0.1"}, {Version: "0.2", Chain: true}, {NoPromise: true}, {Unlogged: true}} {
 		a, err := s.Statement(signer, document, form)
 		require.NoError(f, err)
 		f.Add(a.Payload)
@@ -64,7 +64,7 @@ func FuzzBundle(f *testing.F) {
 func FuzzSimpleSigning(f *testing.F) {
 	s := fixedSigstore(f)
 	signer := ci(f, s)
-	for _, form := range []fixture.SigstoreForm{{}, {Chain: true}, {Unlogged: true}} {
+	for _, form := range []sigstoretest.Form{{}, {Chain: true}, {Unlogged: true}} {
 		a, err := s.Classic(signer, []byte(simpleSigning(otherDigest)), form)
 		require.NoError(f, err)
 		f.Add(a.Payload, a.Annotations[sigstore.SignatureAnnotation], a.Annotations[sigstore.CertificateAnnotation],
@@ -100,7 +100,7 @@ func FuzzCertificates(f *testing.F) {
 	}
 	trusted := fuzzSigners(f, s)
 	document := []byte(simpleSigning(otherDigest))
-	signed, err := s.Classic(signer, document, fixture.SigstoreForm{})
+	signed, err := s.Classic(signer, document, sigstoretest.Form{})
 	require.NoError(f, err)
 	asPEM := func(der ...[]byte) string {
 		var out strings.Builder

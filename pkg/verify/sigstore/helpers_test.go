@@ -17,8 +17,8 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/verify/sigstore"
-	"github.com/cluster-version/cvo/test/fixture"
 	"github.com/cluster-version/cvo/test/fixture/signing"
+	"github.com/cluster-version/cvo/test/fixture/sigstoretest"
 )
 
 const digest, otherDigest = signing.Digest, signing.OtherDigest
@@ -91,7 +91,7 @@ func signDigest(t testing.TB, key crypto.Signer, d release.Digest) []byte {
 }
 
 // trustIn returns a trust root with all parts of the deployment.
-func trustIn(t testing.TB, s *fixture.Sigstore, change ...func(*sigstore.TrustRootOptions)) sigstore.TrustRoot {
+func trustIn(t testing.TB, s *sigstoretest.Deployment, change ...func(*sigstore.TrustRootOptions)) sigstore.TrustRoot {
 	t.Helper()
 	o := sigstore.TrustRootOptions{
 		Roots: s.Roots(), Intermediates: s.Intermediates(), LogKeys: s.LogKey(), CertificateLogKeys: s.CertificateLogKey(),

@@ -11,7 +11,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/verify/sigstore"
-	"github.com/cluster-version/cvo/test/fixture"
+	"github.com/cluster-version/cvo/test/fixture/sigstoretest"
 )
 
 // mutants returns copies of a JSON value. In each copy, one value at any depth is removed or replaced.
@@ -65,7 +65,7 @@ func TestDamagedSignaturesAreRejected(t *testing.T) {
 		assert.Error(t, err)
 	}
 	statement := []byte(statement(otherDigest, sigstore.SignPredicate))
-	for _, form := range []fixture.SigstoreForm{{}, {Version: "0.1", Chain: true}} {
+	for _, form := range []sigstoretest.Form{{}, {Version: "0.1", Chain: true}} {
 		bundle, err := s.Statement(signer, statement, form)
 		require.NoError(t, err)
 		message, err := s.Message(signer, statement, form)
@@ -93,7 +93,7 @@ func TestDamagedSignaturesAreRejected(t *testing.T) {
 			}
 		}
 	}
-	classic, err := s.Classic(signer, []byte(simpleSigning(otherDigest)), fixture.SigstoreForm{})
+	classic, err := s.Classic(signer, []byte(simpleSigning(otherDigest)), sigstoretest.Form{})
 	require.NoError(t, err)
 	for _, m := range mutants(parsedJSON(t, []byte(classic.Annotations[sigstore.LogAnnotation]))) {
 		data, err := json.Marshal(m)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/verify/sigstore"
-	"github.com/cluster-version/cvo/test/fixture"
+	"github.com/cluster-version/cvo/test/fixture/sigstoretest"
 )
 
 func TestKeySignaturesAreAccepted(t *testing.T) {
@@ -94,10 +94,10 @@ func TestInvalidKeySignaturesAreRejected(t *testing.T) {
 func TestKeyWithALogRequiresALogEntry(t *testing.T) {
 	s, other := newSigstore(t), newSigstore(t)
 	signed := attached(t)
-	signer, err := fixture.NewSigstoreSigner()
+	signer, err := sigstoretest.NewSigner()
 	require.NoError(t, err)
 	claimed, about := []byte(simpleSigning(digest)), []byte(statement(digest, sigstore.SignPredicate))
-	logOf := func(s *fixture.Sigstore) *sigstore.TrustRoot {
+	logOf := func(s *sigstoretest.Deployment) *sigstore.TrustRoot {
 		root, err := sigstore.NewTrustRoot(sigstore.TrustRootOptions{LogKeys: s.LogKey()})
 		require.NoError(t, err)
 		return &root
@@ -108,14 +108,14 @@ func TestKeyWithALogRequiresALogEntry(t *testing.T) {
 		found   release.Attachment
 		refusal string
 	}{
-		{"it accepts the classic form with an entry", logOf(s), signed(s.Classic(signer, claimed, fixture.SigstoreForm{})), ""},
-		{"it accepts a bundle with an entry", logOf(s), signed(s.Statement(signer, about, fixture.SigstoreForm{})), ""},
-		{"it accepts a bundle with a proof and no promise", logOf(s), signed(s.Statement(signer, about, fixture.SigstoreForm{NoPromise: true})), ""},
-		{"it accepts a signature without an entry if no log is required", nil, signed(s.Classic(signer, claimed, fixture.SigstoreForm{Unlogged: true})), ""},
-		{"it accepts an entry of a log that is not required", nil, signed(s.Classic(signer, claimed, fixture.SigstoreForm{})), ""},
-		{"it rejects a signature without an entry", logOf(s), signed(s.Classic(signer, claimed, fixture.SigstoreForm{Unlogged: true})), "no entry in a trusted transparency log"},
-		{"it rejects a bundle without an entry", logOf(s), signed(s.Statement(signer, about, fixture.SigstoreForm{Unlogged: true})), "no entry in a trusted transparency log"},
-		{"it rejects another log", logOf(other), signed(s.Classic(signer, claimed, fixture.SigstoreForm{})), "no entry in a trusted transparency log"},
+		{"it accepts the classic form with an entry", logOf(s), signed(s.Classic(signer, claimed, sigstoretest.Form{})), ""},
+		{"it accepts a bundle with an entry", logOf(s), signed(s.Statement(signer, about, sigstoretest.Form{})), ""},
+		{"it accepts a bundle with a proof and no promise", logOf(s), signed(s.Statement(signer, about, sigstoretest.Form{NoPromise: true})), ""},
+		{"it accepts a signature without an entry if no log is required", nil, signed(s.Classic(signer, claimed, sigstoretest.Form{Unlogged: true})), ""},
+		{"it accepts an entry of a log that is not required", nil, signed(s.Classic(signer, claimed, sigstoretest.Form{})), ""},
+		{"it rejects a signature without an entry", logOf(s), signed(s.Classic(signer, claimed, sigstoretest.Form{Unlogged: true})), "no entry in a trusted transparency log"},
+		{"it rejects a bundle without an entry", logOf(s), signed(s.Statement(signer, about, sigstoretest.Form{Unlogged: true})), "no entry in a trusted transparency log"},
+		{"it rejects another log", logOf(other), signed(s.Classic(signer, claimed, sigstoretest.Form{})), "no entry in a trusted transparency log"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			key, err := sigstore.NewPublicKey("team", signer.PublicKey())

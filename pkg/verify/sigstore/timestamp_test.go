@@ -20,7 +20,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/verify/sigstore"
-	"github.com/cluster-version/cvo/test/fixture"
+	"github.com/cluster-version/cvo/test/fixture/sigstoretest"
 )
 
 // virtualChain returns the timestamp authority of sigstore-go's test deployment as PEM.
@@ -45,13 +45,13 @@ func TestTrustedTimestampsAreAccepted(t *testing.T) {
 	require.NoError(t, err)
 	stranger, err := ca.NewVirtualSigstore()
 	require.NoError(t, err)
-	s, err := fixture.NewSigstore(time.Now().Add(-time.Minute))
+	s, err := sigstoretest.New(time.Now().Add(-time.Minute))
 	require.NoError(t, err)
 	signed := attached(t)
 	signer := ci(t, s)
-	expired := issue(t, s, fixture.SigstoreSubject{URI: workflow, Issuer: actions, NotBefore: time.Now().Add(-time.Hour)})
+	expired := issue(t, s, sigstoretest.Subject{URI: workflow, Issuer: actions, NotBefore: time.Now().Add(-time.Hour)})
 	claimed, about := []byte(simpleSigning(digest)), []byte(statement(digest, sigstore.SignPredicate))
-	stamped := fixture.SigstoreForm{Unlogged: true, Timestamp: authority.TimestampResponse}
+	stamped := sigstoretest.Form{Unlogged: true, Timestamp: authority.TimestampResponse}
 	onlyTime := func(o *sigstore.TrustRootOptions) {
 		o.LogKeys, o.TimestampAuthority = nil, virtualChain(t, authority)
 	}
@@ -65,12 +65,12 @@ func TestTrustedTimestampsAreAccepted(t *testing.T) {
 	}{
 		{"it accepts a timestamp, classic", onlyTime, signed(s.Classic(signer, claimed, stamped)), ""},
 		{"it accepts a timestamp in a bundle", onlyTime, signed(s.Statement(signer, about, stamped)), ""},
-		{"it accepts a log entry instead of a timestamp", both, signed(s.Statement(signer, about, fixture.SigstoreForm{})), ""},
-		{"it accepts a log entry without a time if there is a timestamp", both, signed(s.Statement(signer, about, fixture.SigstoreForm{NoPromise: true, Timestamp: authority.TimestampResponse})), ""},
+		{"it accepts a log entry instead of a timestamp", both, signed(s.Statement(signer, about, sigstoretest.Form{})), ""},
+		{"it accepts a log entry without a time if there is a timestamp", both, signed(s.Statement(signer, about, sigstoretest.Form{NoPromise: true, Timestamp: authority.TimestampResponse})), ""},
 		{"it rejects a timestamp without the required log entry", both, signed(s.Statement(signer, about, stamped)), "no entry in a trusted transparency log"},
-		{"it rejects a signature without a timestamp", onlyTime, signed(s.Statement(signer, about, fixture.SigstoreForm{})), "no timestamp of a trusted authority: at least one is required"},
-		{"it rejects another authority", onlyTime, signed(s.Statement(signer, about, fixture.SigstoreForm{Unlogged: true, Timestamp: stranger.TimestampResponse})), "no timestamp of a trusted authority"},
-		{"it rejects the timestamp of another signature", onlyTime, signed(s.Statement(signer, about, fixture.SigstoreForm{Unlogged: true, Timestamp: ofAnother})), "no timestamp of a trusted authority"},
+		{"it rejects a signature without a timestamp", onlyTime, signed(s.Statement(signer, about, sigstoretest.Form{})), "no timestamp of a trusted authority: at least one is required"},
+		{"it rejects another authority", onlyTime, signed(s.Statement(signer, about, sigstoretest.Form{Unlogged: true, Timestamp: stranger.TimestampResponse})), "no timestamp of a trusted authority"},
+		{"it rejects the timestamp of another signature", onlyTime, signed(s.Statement(signer, about, sigstoretest.Form{Unlogged: true, Timestamp: ofAnother})), "no timestamp of a trusted authority"},
 		{"it rejects a certificate that had expired at that time", onlyTime, signed(s.Statement(expired, about, stamped)), "the certificate was not valid at"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/pkg/verify/sigstore"
-	"github.com/cluster-version/cvo/test/fixture"
+	"github.com/cluster-version/cvo/test/fixture/sigstoretest"
 )
 
 // joined adds a field of one bundle to another as text, so that the field may occur twice.
@@ -78,8 +78,8 @@ func TestLogEntriesOfOtherSignaturesAreRejected(t *testing.T) {
 	s := newSigstore(t)
 	signer, again := ci(t, s), ci(t, s)
 	a := sigstore.Authority{Name: "ci", Identities: byWorkflow(), TrustRoot: trustIn(t, s)}
-	classic := func(by *fixture.SigstoreSigner, d release.Digest) release.Attachment {
-		return attached(t)(s.Classic(by, []byte(simpleSigning(d)), fixture.SigstoreForm{}))
+	classic := func(by *sigstoretest.Signer, d release.Digest) release.Attachment {
+		return attached(t)(s.Classic(by, []byte(simpleSigning(d)), sigstoretest.Form{}))
 	}
 	own := classic(signer, digest)
 	for name, from := range map[string]release.Attachment{
