@@ -126,12 +126,13 @@ generate: ## Regenerate all generated files
 
 ##@ Test
 
-# Packages that test whole programs. Most of them take minutes. `make test` runs test/docs except WALKS, and of test/integration only
-# MAIN_PATHS; `make outer`, `interop` and `e2e` run all. They run with -count 1, because Go's test cache does not track the programs that they build.
-WHOLE := chart|demo|docs|e2e|image|integration|interop|nodebench|property
+# Packages that test whole programs. Most of them take minutes. `make test` runs test/docs except WALKS, of test/integration only MAIN_PATHS,
+# and of test/nodes only NODE_PATHS; `make outer`, `interop` and `e2e` run all. They run with -count 1, because Go's test cache does not track
+# the programs that they build.
+WHOLE := chart|demo|docs|e2e|image|integration|interop|nodebench|nodes|property
 MODULE := github.com/cluster-version/cvo
 # The packages with the longest tests come first, so that others run in parallel with them.
-LIST := go list ./test/nodes ./pkg/cli ./pkg/install/uninstall ./pkg/apply ./... | grep -vE '^$(MODULE)/test/($(WHOLE))$$'
+LIST := go list ./pkg/cli ./pkg/install/uninstall ./pkg/apply ./... | grep -vE '^$(MODULE)/test/($(WHOLE))$$'
 PACKAGES = $$($(LIST))
 # `make test` runs these packages without Go's test cache, because their tests build programs, or run scripts or installed programs.
 BUILDERS := cmd/cvo|hack|pkg/operator/clustermetrics|pkg/update/metrics/source|test/e2e/cluster|test/e2e/platform|test/env|test/monitoring|test/operators/actor
@@ -144,6 +145,9 @@ RESULTS := .cache/test$(if $(PKG),-selected)
 # Of test/integration the gate runs the main paths: an install, an update, a restart, the repair of drift, requests that are
 # rejected or whose gates fail and recover, an uninstall, and retrieval through mirrors. The rest belongs to make outer.
 MAIN_PATHS := ^(TestExamplePlatformInstallsAndUpdates|TestRealReleasesInstallAndUpdate|TestInventoryKeepsDroppedObjects|TestKilledOperatorContinues|TestDriftIsRepairedByOneWrite|TestRequestsAreAnsweredInTheClusterVersion|TestUninstallStopsTheLeader|TestLocalRegistryWithoutTLS|TestUpdateUsesTheClustersOwnConfiguration)$$
+# Of test/nodes the gate runs an update of a pool with the release and alone, a drain, a failure and its repair, a restart, and what only
+# these tests decide: the permissions of the stage and what its definitions reject.
+NODE_PATHS := ^(TestOperatorInstallsAndUpdatesTheNodeStage|TestPoolsUpdateWithinMaxUnavailable|TestControlPlaneHoldsTheReleaseBack|TestRefusedEvictionsAreRetriedWhenTheBudgetChanges|TestBrokenConfigStopsAndItsDeletionRepairs|TestRestartedProcessesContinue|TestReleasedNodeLeavesTheStage|TestDaemonsReadConfigsInUse|TestStolenDaemonTokenIsLimitedToItsNode|TestAccountsCannotBecomeAdministrators|TestGuardPrecedesRoles|TestPodsExceedThePodSecurityStandardsOnlyWhereTheyMust|TestPodsAreOnTheNodesOfTheirRole|TestDefinitionRejectsInvalidJobs|TestDefinitionRejectsPoliciesThatCannotBeRead)$$
 # The test of test/docs that plays all pages. It takes minutes and needs Helm.
 WALKS := ^TestDocumentedOutputIsCurrent$$
 
@@ -194,7 +198,7 @@ test: packages commands crds kube-tools ## Run the tests that decide whether a c
 	  echo 'part 2 of 3: tests that build programs, and the documentation'; \
 	  $(call gotest,uncached) -vet=off -timeout 10m -count 1 -skip '$(WALKS)' $(UNCACHED) $(TESTFLAGS) || failed=1; \
 	  echo 'part 3 of 3: an install, an update and other main paths with the built cvo'; \
-	  $(call gotest,paths) -vet=off -timeout 20m -count 1 -run '$(MAIN_PATHS)' ./test/integration $(TESTFLAGS) || failed=1;) \
+	  $(call gotest,paths) -vet=off -timeout 20m -count 1 -run '$(MAIN_PATHS)|$(NODE_PATHS)' ./test/integration ./test/nodes $(TESTFLAGS) || failed=1;) \
 	  [ $$failed -ne 0 ] || go run ./hack/results ran $(RESULTS)/*.json || failed=1; \
 	  go run ./hack/results slowest $(RESULTS)/*.json || true; $(failures); exit $$failed
 
@@ -224,8 +228,8 @@ MORE = $(shell grep -rlE --include='*_test.go' --exclude-dir=cli 'ring[.]Outer|f
 
 # The longest packages come first, as above.
 .PHONY: outer
-outer: commands crds node-tools helm ## Run the tests of whole programs: integration, Helm, docs, histories, the benchmark of nodes
-	@$(lock); packages=$$(go list ./test/integration ./test/image ./test/... | grep -E '/test/($(WHOLE))$$' | grep -vE '/(e2e|interop)$$'); failed=0; \
+outer: commands crds node-tools helm ## Run the tests of whole programs: integration, nodes, Helm, docs, histories, the benchmark of nodes
+	@$(lock); packages=$$(go list ./test/integration ./test/nodes ./test/image ./test/... | grep -E '/test/($(WHOLE))$$' | grep -vE '/(e2e|interop)$$'); failed=0; \
 	  $(call gotest,outer) -vet=off -timeout 45m -count 1 $$packages $(TESTFLAGS) || failed=1; \
 	  CVO_RING=outer $(call gotest,more) -vet=off -timeout 20m -count 1 $(MORE) $(TESTFLAGS) || failed=1; \
 	  [ $$failed -ne 0 ] || go run ./hack/results ran $(RESULTS)/outer.json $(RESULTS)/more.json || failed=1; exit $$failed

@@ -461,14 +461,14 @@ func TestMakeNeverRunsTargetsInParallel(t *testing.T) {
 // TestEachPackageIsTestedOnce has packages with names that end as those of packages with a part of their own.
 func TestEachPackageIsTestedOnce(t *testing.T) {
 	bin := t.TempDir()
-	const names = "internal/hack pkg/cmd/cvo internal/test/docs hack cmd/cvo test/docs test/nodes"
+	const names = "internal/hack pkg/cmd/cvo internal/test/docs hack cmd/cvo test/docs test/nodesim"
 	list := "#!/bin/sh\nfor name in " + names + "; do echo github.com/cluster-version/cvo/$name; done\n"
 	require.NoError(t, os.WriteFile(filepath.Join(bin, "go"), []byte(list), 0o755))
 	run := runMake(t, t.TempDir(), "GOFLAGS=", "--eval", "show: ; @echo $(CACHED)", "show")
 	run.Env = append(run.Env, "PATH="+bin+":"+os.Getenv("PATH"))
 	output, err := run.CombinedOutput()
 	require.NoError(t, err, "%s", output)
-	assert.Equal(t, "internal/hack pkg/cmd/cvo internal/test/docs test/nodes\n", strings.ReplaceAll(string(output), "github.com/cluster-version/cvo/", ""))
+	assert.Equal(t, "internal/hack pkg/cmd/cvo internal/test/docs test/nodesim\n", strings.ReplaceAll(string(output), "github.com/cluster-version/cvo/", ""))
 }
 
 // TestNoTestIsIgnored lists the files that are not compiled on Linux because of their name or a build constraint. Each stands for another

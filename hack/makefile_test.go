@@ -15,7 +15,7 @@ import (
 
 // TestGateRunsTheMainPaths compares the Makefile's list with the tests: `go test -run` ignores a name without a test.
 func TestGateRunsTheMainPaths(t *testing.T) {
-	for folder, variable := range map[string]string{"test/integration": "MAIN_PATHS", "test/docs": "WALKS"} {
+	for folder, variable := range map[string]string{"test/integration": "MAIN_PATHS", "test/nodes": "NODE_PATHS", "test/docs": "WALKS"} {
 		files, err := filepath.Glob(filepath.Join("..", folder, "*_test.go"))
 		require.NoError(t, err)
 		var source []byte
