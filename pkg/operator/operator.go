@@ -9,7 +9,6 @@ import (
 	"fmt"
 
 	"github.com/go-logr/logr"
-	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/cluster-version/cvo/pkg/clusterversion/background"
@@ -40,9 +39,6 @@ func Run(ctx context.Context, options Options) error {
 }
 
 func run(ctx context.Context, options Options) error {
-	if err := apiserver.Await(ctx, clock.RealClock{}, options.Config); err != nil {
-		return err
-	}
 	end, err := endpoint.Listen(ctx, options.endpoint())
 	if err != nil {
 		return err

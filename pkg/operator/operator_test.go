@@ -24,7 +24,7 @@ func TestStartOutlastsABusyServer(t *testing.T) {
 	answers := map[string][]int{
 		"/api/v1/namespaces/ns/pods/pod": {http.StatusForbidden, http.StatusServiceUnavailable},
 		"/api":                           {http.StatusTooManyRequests},
-		"/apis":                          {http.StatusOK, http.StatusForbidden, http.StatusInternalServerError},
+		"/apis":                          {http.StatusForbidden, http.StatusInternalServerError},
 	}
 	var mu sync.Mutex
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

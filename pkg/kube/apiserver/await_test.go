@@ -14,16 +14,17 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/utils/clock"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-func TestAwaitEndsWhenTheServerResponds(t *testing.T) {
+func TestStartWaitsForTheServer(t *testing.T) {
 	refused := &url.Error{Op: "Get", Err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}}
 	for _, test := range []struct {
 		name  string
 		err   error
 		waits bool
 	}{
+		{"waits while the process has no role yet", apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "pod", nil), true},
 		{"waits while connections are refused", fmt.Errorf("discovering: %w", refused), true},
 		{"waits while the server starts", apierrors.NewServiceUnavailable("starting"), true},
 		{"does not wait if the server rejects the credentials", apierrors.NewUnauthorized("who are you"), false},
@@ -33,13 +34,19 @@ func TestAwaitEndsWhenTheServerResponds(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				begun := time.Now()
-				require.NoError(t, await(t.Context(), clock.RealClock{}, func(context.Context) error {
+				err := Retry(t.Context(), func() error {
 					if time.Since(begun) < 3*time.Minute {
 						return test.err
 					}
 					return nil
-				}))
-				assert.Equal(t, test.waits, time.Since(begun) >= 3*time.Minute)
+				})
+				if test.waits {
+					require.NoError(t, err)
+					assert.Less(t, time.Since(begun), 3*time.Minute+startRetry.Max)
+					return
+				}
+				require.ErrorIs(t, err, test.err)
+				assert.Zero(t, time.Since(begun))
 			})
 		})
 	}
@@ -47,7 +54,9 @@ func TestAwaitEndsWhenTheServerResponds(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			require.ErrorIs(t, await(ctx, clock.RealClock{}, func(context.Context) error { return refused }), syscall.ECONNREFUSED)
+			err := Retry(ctx, func() error { return refused })
+			require.ErrorIs(t, err, syscall.ECONNREFUSED)
+			require.ErrorIs(t, err, ErrAway)
 		})
 	})
 }
