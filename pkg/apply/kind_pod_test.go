@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/manifest"
+	"github.com/cluster-version/cvo/test/ring"
 )
 
 // unset lists the fields that no manifest can set, or all fields of a struct, with reasons.
@@ -191,7 +192,7 @@ func TestEveryPodFieldIsSet(t *testing.T) {
 	assert.Empty(t, slices.Sorted(maps.Keys(missing)), "no manifest sets these fields")
 }
 
-// TestEveryPodFieldIsRepaired lets another client change or remove each value of each pod by an update. OpenShift's operator ignores many
+// TestEveryPodFieldIsRepaired lets another client change or remove each value of each pod by an update; the gate tries a part of them. OpenShift's operator ignores many
 // changes: startupProbe, lifecycle, imagePullPolicy, hostPID, topologySpreadConstraints, dnsConfig.
 func TestEveryPodFieldIsRepaired(t *testing.T) {
 	ns := namespace(t)
@@ -212,8 +213,12 @@ func TestEveryPodFieldIsRepaired(t *testing.T) {
 			require.NotEmpty(t, all)
 			before := live(t, m)
 			require.Empty(t, lacks("", podSpecOf(t, before), spec), "the server drops this field")
-			var steady []string
-			for _, l := range all {
+			var tried, steady []string
+			for i, l := range all {
+				if i%ring.Stride() != 0 {
+					continue
+				}
+				tried = append(tried, l.String())
 				tampered := tamper(t, c, before, l)
 				if tampered == nil {
 					steady = append(steady, l.String())
@@ -232,7 +237,8 @@ func TestEveryPodFieldIsRepaired(t *testing.T) {
 				}
 				before = after
 			}
-			assert.ElementsMatch(t, bound[m.Object.GetName()], steady, "these fields are immutable")
+			want := slices.DeleteFunc(slices.Clone(bound[m.Object.GetName()]), func(field string) bool { return !slices.Contains(tried, field) })
+			assert.ElementsMatch(t, want, steady, "these fields are immutable")
 		})
 	}
 }

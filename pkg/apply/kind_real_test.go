@@ -34,10 +34,13 @@ import (
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/test/env"
 	"github.com/cluster-version/cvo/test/fixture"
+	"github.com/cluster-version/cvo/test/ring"
 )
 
-// Every manifest of a real release is written once, and once more if something is injected into it.
+// TestRealManifestsAreAppliedOnce writes every manifest of a real release once, and once more if something is injected into it. The gate
+// installs the release and counts the requests (TestRealReleasesInstallAndUpdate).
 func TestRealManifestsAreAppliedOnce(t *testing.T) {
+	ring.NeedOuter(t)
 	data := fixture.Testdata(t)
 	e := env.New(t, env.Options{Audit: env.AuditNone})
 	scheme := runtime.NewScheme()

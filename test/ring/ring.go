@@ -2,7 +2,29 @@
 // `make outer`.
 package ring
 
-import "os"
+import (
+	"os"
+	"testing"
+)
 
 // Outer reports whether a test has the time for all cases: the environment variable CVO_RING is outer, as in `make outer`.
 func Outer() bool { return os.Getenv("CVO_RING") == "outer" }
+
+// Stride is the distance between the cases that a test tries, where the outer ring tries each.
+func Stride() int {
+	switch {
+	case testing.Short():
+		return 4
+	case Outer():
+		return 1
+	}
+	return 3
+}
+
+// NeedOuter skips an expensive test that repeats a test of the gate on another floor, except in the outer ring.
+func NeedOuter(t testing.TB) {
+	t.Helper()
+	if !Outer() {
+		t.Skip("make outer runs this test")
+	}
+}

@@ -15,12 +15,13 @@ import (
 	"github.com/cluster-version/cvo/pkg/node/config"
 	"github.com/cluster-version/cvo/pkg/node/host"
 	"github.com/cluster-version/cvo/pkg/node/host/tree"
+	"github.com/cluster-version/cvo/test/ring"
 )
 
 // TestHostDependsOnlyOnItsConfig takes hosts through random configs, with crashes, undos and lost files, and compares each with a new host
 // of the same config.
 func TestHostDependsOnlyOnItsConfig(t *testing.T) {
-	for seed := range uint64(40 / stride()) {
+	for seed := range uint64(40 / ring.Stride()) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		root := t.TempDir()
 		base(t, root)

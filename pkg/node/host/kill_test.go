@@ -129,7 +129,7 @@ func entries(t *testing.T) (before, after map[string]string) {
 // TestKilledChangeContinuesOrIsUndone kills the process that applies a change before each of its operations; in short mode, before some.
 func TestKilledChangeContinuesOrIsUndone(t *testing.T) {
 	before, after := entries(t)
-	for operation := 0; ; operation += stride() {
+	for operation := 0; ; operation += ring.Stride() {
 		root := t.TempDir()
 		scenario(t, root)
 		if !killed(t, root, "apply", operation) {
@@ -181,7 +181,7 @@ func TestKilledRecoveryIsRepeated(t *testing.T) {
 		{"confirmation", "confirm", applied, func(h *host.Host) error { return h.Confirm("to") }, after},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			for operation := 0; ; operation += stride() {
+			for operation := 0; ; operation += ring.Stride() {
 				root := t.TempDir()
 				scenario(t, root)
 				test.begin(t, root)
@@ -233,15 +233,4 @@ func release(t *testing.T, roots ...string) {
 	for _, root := range roots {
 		require.NoError(t, os.RemoveAll(root))
 	}
-}
-
-// stride is the distance of the operations that a test interrupts: the outer ring interrupts each.
-func stride() int {
-	switch {
-	case testing.Short():
-		return 4
-	case ring.Outer():
-		return 1
-	}
-	return 3
 }

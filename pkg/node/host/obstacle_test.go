@@ -18,6 +18,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/node/host"
 	"github.com/cluster-version/cvo/pkg/node/host/tree"
 	"github.com/cluster-version/cvo/test/fixture"
+	"github.com/cluster-version/cvo/test/ring"
 )
 
 // namespaceEnv is set in the child process of inNamespace.
@@ -127,7 +128,7 @@ func TestFullFileSystemUndoesTheChange(t *testing.T) {
 	}
 	const page = 4096
 	full := 0
-	for free := 0; ; free += 2 * stride() {
+	for free := 0; ; free += 2 * ring.Stride() {
 		require.Less(t, free, 450, "the change must fit into the file system")
 		root := t.TempDir()
 		require.NoError(t, unix.Mount("tmpfs", root, "tmpfs", 0, "size=2m"))

@@ -16,6 +16,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/node/config"
 	"github.com/cluster-version/cvo/pkg/node/host"
 	"github.com/cluster-version/cvo/pkg/node/host/tree"
+	"github.com/cluster-version/cvo/test/ring"
 )
 
 // disk is a model of a disk that has only what a process has synced: the data and attributes of a file by fsync of the file, a name by fsync
@@ -189,7 +190,7 @@ func TestPowerLossLosesNoState(t *testing.T) {
 func TestPowerLossAfterARecoveryLosesNoState(t *testing.T) {
 	before, after := entries(t)
 	type death struct{}
-	for operation, isKilled := 0, true; isKilled; operation += stride() {
+	for operation, isKilled := 0, true; isKilled; operation += ring.Stride() {
 		for _, test := range []struct {
 			name    string
 			recover func(*host.Host) error

@@ -16,6 +16,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/node/host"
 	"github.com/cluster-version/cvo/pkg/node/host/tree"
 	"github.com/cluster-version/cvo/pkg/node/machine"
+	"github.com/cluster-version/cvo/test/ring"
 )
 
 // hook is a hook that keeps what the next boot gets in a file. It fails to apply if the host has the file "fails".
@@ -120,7 +121,7 @@ func TestHookSetsKernelArguments(t *testing.T) {
 // TestInterruptedRemovalOfTheHookIsCompleted ends the process, or the power, before each operation of a change that removes the hook and its argument.
 func TestInterruptedRemovalOfTheHookIsCompleted(t *testing.T) {
 	for _, losesPower := range []bool{false, true} {
-		for operation := 0; ; operation += stride() {
+		for operation := 0; ; operation += ring.Stride() {
 			p := play(t)
 			m, h := p.open(tree.Options{})
 			require.ErrorIs(t, m.Apply(t.Context(), "with", withHook, reboot), machine.ErrRebooting)

@@ -36,17 +36,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// stride is the distance of the operations that a test interrupts: the outer ring interrupts each.
-func stride() int {
-	switch {
-	case testing.Short():
-		return 4
-	case ring.Outer():
-		return 1
-	}
-	return 3
-}
-
 // testMachine plays a machine, and knows which files are in use.
 type testMachine struct {
 	*played.Machine
@@ -327,7 +316,7 @@ func TestMachineUsesTheFilesThatItHas(t *testing.T) {
 	} {
 		for _, losesPower := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, loss of power %v", test.name, losesPower), func(t *testing.T) {
-				for first := 0; ; first += stride() {
+				for first := 0; ; first += ring.Stride() {
 					p := play(t)
 					if test.content.OSImage != "" {
 						p.playBootc()
