@@ -224,7 +224,7 @@ race: packages commands crds kube-tools ## Run the tests of packages with gorout
 	@$(lock); CGO_ENABLED=1 GORACE=atexit_sleep_ms=50 $(call gotest,race) -race -vet=off -timeout 20m $(or $(PKG),$(CONCURRENT)) $(TESTFLAGS) $(call ran,race)
 
 # Packages with tests that try more cases in the outer ring. The command line only shows that it uses readers that have such tests.
-MORE = $(shell grep -rlE --include='*_test.go' --exclude-dir=cli 'ring[.](Outer|Stride|NeedOuter)|fixture[.](Often|HostileYAML)' pkg internal | xargs -n 1 dirname | sort -u | sed 's|^|./|')
+MORE = $(shell grep -rlE --include='*_test.go' --exclude-dir=cli 'ring[.](Outer|Stride|NeedOuter)|fixture[.](Often|HostileYAML)' pkg internal test/env | xargs -n 1 dirname | sort -u | sed 's|^|./|')
 
 # The longest packages come first, as above.
 .PHONY: outer

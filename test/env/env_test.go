@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/cluster-version/cvo/test/env"
+	"github.com/cluster-version/cvo/test/ring"
 )
 
 // childEnv makes the test binary act as the program that TestNothingOutlivesAKilledProcess kills.
@@ -209,6 +210,7 @@ func TestLaterStartsCreateNothing(t *testing.T) {
 }
 
 func TestParallelStartsShareASeed(t *testing.T) {
+	ring.NeedOuter(t)
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache)
 	dirs := []string{t.TempDir(), t.TempDir()}
@@ -234,6 +236,7 @@ func TestParallelStartsShareASeed(t *testing.T) {
 }
 
 func TestStartNeedsNoCache(t *testing.T) {
+	ring.NeedOuter(t)
 	t.Setenv("XDG_CACHE_HOME", "/proc/none")
 	e, err := env.Start(env.Options{Audit: env.AuditNone})
 	require.NoError(t, err)
@@ -241,6 +244,7 @@ func TestStartNeedsNoCache(t *testing.T) {
 }
 
 func TestStartNamesADamagedSeed(t *testing.T) {
+	ring.NeedOuter(t)
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache)
 	e, err := env.Start(env.Options{Audit: env.AuditNone})

@@ -21,7 +21,8 @@ func Stride() int {
 	return 3
 }
 
-// NeedOuter skips an expensive test that repeats a test of the gate on another floor, except in the outer ring.
+// NeedOuter skips an expensive test except in the outer ring. It is for tests that repeat those of the gate on another floor, and for rare
+// failures of the tests' own tools.
 func NeedOuter(t testing.TB) {
 	t.Helper()
 	if !Outer() {
