@@ -25,7 +25,7 @@ var ErrOtherOperator = errors.New("this release does not contain this operator: 
 // configuration cannot be read, for example because a Job retrieved the release's files. In that case the release must have the CRD of a
 // kind that only this operator has, because only this operator's image contains that manifest.
 func (p *Payload) CheckOperator(deployment manifest.ID, entrypoint func() ([]string, error)) error {
-	if objects, skipped := p.Named(); len(skipped) > 0 && !objects[deployment] {
+	if objects, skipped := p.Named(); len(skipped) > 0 && objects[deployment] == nil {
 		return &Error{Reason: api.ReasonPayloadFailed, Name: p.Release.Image, Err: fmt.Errorf(
 			"this operator cannot read %s/%s, which may contain %s (%w): update first to an earlier release whose operator can read the file, or repair the file",
 			OperatorDir, p.Skipped[0].File, deployment, p.Skipped[0].Err)}

@@ -242,14 +242,15 @@ func (p *Payload) dropStrayNamespaces(clusterScoped map[schema.GroupKind]bool) {
 	}
 }
 
-// Named returns the objects with a manifest in the release, included or excluded, and the names of the skipped files.
-func (p *Payload) Named() (objects map[manifest.ID]bool, skipped []string) {
-	objects = make(map[manifest.ID]bool, len(p.Manifests)+len(p.Excluded))
-	for _, m := range p.Manifests {
-		objects[m.ID()] = true
-	}
+// Named returns the manifests of the release by their objects, and the names of the skipped files. An object that has an included and an
+// excluded manifest has the included one.
+func (p *Payload) Named() (objects map[manifest.ID]*manifest.Manifest, skipped []string) {
+	objects = make(map[manifest.ID]*manifest.Manifest, len(p.Manifests)+len(p.Excluded))
 	for _, e := range p.Excluded {
-		objects[e.Manifest.ID()] = true
+		objects[e.Manifest.ID()] = e.Manifest
+	}
+	for _, m := range p.Manifests {
+		objects[m.ID()] = m
 	}
 	for _, s := range p.Skipped {
 		skipped = append(skipped, s.File)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -110,9 +111,10 @@ func TestStatusListsOrphans(t *testing.T) {
 	gone := manifest.ID{Kind: "Service", Namespace: "app", Name: "gone"}
 	unserved := manifest.ID{Group: "example.com", Kind: "Widget", Name: "w"}
 	o.record("1.0.0", there, oldNamespace, gone)
-	o.inv = inventory.Plan(o.inv, map[manifest.ID]bool{}, nil, "1.1.0")
+	o.inv = inventory.Plan(o.inv, nil, nil, "1.1.0")
 	o.record("1.1.0", living, stripped, deleting, unserved)
-	o.inv = inventory.Plan(o.inv, map[manifest.ID]bool{living: true, {Kind: "Secret", Namespace: "app", Name: "to-come"}: true}, nil, "1.2.0")
+	of := &manifest.Manifest{Object: &unstructured.Unstructured{}}
+	o.inv = inventory.Plan(o.inv, map[manifest.ID]*manifest.Manifest{living: of, {Kind: "Secret", Namespace: "app", Name: "to-come"}: of}, nil, "1.2.0")
 	store := inventory.NewStore(clients.CoreV1(), api.OperatorNamespace, api.ClusterVersionName)
 	require.NoError(t, store.Save(t.Context(), o.inv))
 

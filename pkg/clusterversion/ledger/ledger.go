@@ -151,14 +151,6 @@ func (l *Ledger) Begin(p *payload.Payload, plan *rollout.Plan, executor *rollout
 	}
 	l.plan, l.executor = plan, executor
 	l.inv = inventory.Plan(l.inv, named, skipped, p.Release.Version)
-	var createOnly []inventory.Record // the rollout adds no record of an existing object
-	for _, m := range p.Manifests {
-		if r, recorded := l.inv.Records[m.ID()]; recorded && m.CreateOnly() {
-			r.CreateOnly = true
-			createOnly = append(createOnly, r)
-		}
-	}
-	l.inv = l.inv.With(createOnly...)
 	l.inv.Digest = string(release.Pullspec(p.Release.Image).Digest())
 	l.saved = unsaved
 	l.begun++

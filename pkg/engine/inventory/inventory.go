@@ -97,34 +97,32 @@ type Inventory struct {
 	Namespaces []string
 }
 
-// Plan returns the inventory at the start of a rollout to the release with the given version. named contains every object with a manifest
-// in the release, including tombstones and manifests that the cluster excludes. skipped lists the files of the release that the operator
+// Plan returns the inventory at the start of a rollout to the release with the given version. named contains every manifest of the release
+// by its object, including tombstones and manifests that the cluster excludes. skipped lists the files of the release that the operator
 // could not read. All other recorded objects are marked as dropped by version, unless an earlier release already dropped them or their file
-// was skipped. Objects that the release contains again lose their mark. Plan adds no records, and removes only those that
-// WithoutStrayNamespaces removes.
+// was skipped. Objects that the release contains again lose their mark. Objects that it makes create-only get that mark here, because the
+// rollout adds no record of an existing object. Plan adds no records, and removes only those that WithoutStrayNamespaces removes.
 //
 // Kinds and Namespaces are taken from named, so an inventory that is saved before the rollout shows where the objects will be. The digest
 // is kept if the release stays the same. Otherwise it is empty, and the caller sets it.
-func Plan(inv Inventory, named map[manifest.ID]bool, skipped []string, version string) Inventory {
+func Plan(inv Inventory, named map[manifest.ID]*manifest.Manifest, skipped []string, version string) Inventory {
 	next := Inventory{Release: version, Records: make(map[manifest.ID]Record, len(inv.Records))}
 	if inv.Release == version {
 		next.Digest = inv.Digest
 	}
-	known := inv.WithoutStrayNamespaces(func(id manifest.ID) bool { return !named[id] && named[withoutNamespace(id)] })
+	known := inv.WithoutStrayNamespaces(func(id manifest.ID) bool { return named[id] == nil && named[withoutNamespace(id)] != nil })
 	for id, r := range known.Records {
 		switch {
-		case named[id]:
-			r.Dropped = ""
+		case named[id] != nil:
+			r.Dropped, r.CreateOnly = "", r.CreateOnly || named[id].CreateOnly()
 		case r.Dropped == "" && !slices.Contains(skipped, r.File):
 			r.Dropped = version
 		}
 		next.Records[id] = r
 	}
 	scope := newScope(Inventory{})
-	for id, ok := range named {
-		if ok {
-			scope.add(id)
-		}
+	for id := range named {
+		scope.add(id)
 	}
 	next.Kinds, next.Namespaces = scope.sorted()
 	return next

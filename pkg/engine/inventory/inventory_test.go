@@ -8,9 +8,11 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
@@ -38,14 +40,37 @@ func TestPlanMarksDroppedObjects(t *testing.T) {
 			inv := Inventory{Release: "1.0.0", Digest: "sha256:1"}.With(record)
 			before := maps.Clone(inv.Records)
 
-			got := Plan(inv, map[manifest.ID]bool{object("a"): tt.named, object("new"): true}, tt.skipped, "2.0.0")
+			of := named(object("new"))
+			if tt.named {
+				of = named(object("new"), object("a"))
+			}
+			got := Plan(inv, of, tt.skipped, "2.0.0")
 			want := record
 			want.Dropped = tt.want
 			assert.Equal(t, map[manifest.ID]Record{record.ID: want}, got.Records, "no record is added or removed")
 			assert.Equal(t, before, inv.Records, "the argument does not change")
-			assert.Equal(t, got, Plan(got, map[manifest.ID]bool{object("a"): tt.named, object("new"): true}, tt.skipped, "2.0.0"), "a second call changes nothing")
+			assert.Equal(t, got, Plan(got, of, tt.skipped, "2.0.0"), "a second call changes nothing")
 		})
 	}
+}
+
+// named returns manifests of these objects.
+func named(ids ...manifest.ID) map[manifest.ID]*manifest.Manifest {
+	manifests := map[manifest.ID]*manifest.Manifest{}
+	for _, id := range ids {
+		manifests[id] = &manifest.Manifest{Object: &unstructured.Unstructured{Object: map[string]any{}}}
+	}
+	return manifests
+}
+
+func TestPlanMarksCreateOnlyObjects(t *testing.T) {
+	inv := Inventory{Release: "1.0.0"}.With(Record{ID: object("a")}, Record{ID: object("b")})
+	of := named(object("a"), object("b"))
+	of[object("b")].Object.SetAnnotations(map[string]string{api.CreateOnlyAnnotation: "true"})
+	once := Plan(inv, of, nil, "2.0.0")
+	assert.False(t, once.Records[object("a")].CreateOnly)
+	assert.True(t, once.Records[object("b")].CreateOnly)
+	assert.True(t, Plan(once, named(object("b")), nil, "3.0.0").Records[object("b")].CreateOnly, "until the operator has applied the object again")
 }
 
 func TestPlanIgnoresStrayNamespaces(t *testing.T) {
@@ -71,15 +96,15 @@ func TestPlanIgnoresStrayNamespaces(t *testing.T) {
 			inv := Inventory{Release: "1.0.0"}.With(tt.records...)
 			before := maps.Clone(inv.Records)
 			for range 20 { // in random order
-				got := Plan(inv, map[manifest.ID]bool{role(""): true}, nil, "2.0.0").Records[role("")]
+				got := Plan(inv, named(role("")), nil, "2.0.0").Records[role("")]
 				got.Time = 0
 				assert.Equal(t, Record{ID: role(""), UID: "1"}, got)
 			}
-			assert.Len(t, Plan(inv, map[manifest.ID]bool{role(""): true}, nil, "2.0.0").Records, 1)
+			assert.Len(t, Plan(inv, named(role("")), nil, "2.0.0").Records, 1)
 			assert.Equal(t, before, inv.Records, "the argument does not change")
 		})
 	}
-	moved := Plan(Inventory{}.With(Record{ID: object("a")}), map[manifest.ID]bool{{Group: "apps", Kind: "Deployment", Namespace: "y", Name: "a"}: true}, nil, "2.0.0")
+	moved := Plan(Inventory{}.With(Record{ID: object("a")}), named(manifest.ID{Group: "apps", Kind: "Deployment", Namespace: "y", Name: "a"}), nil, "2.0.0")
 	require.Len(t, moved.Orphans(), 1)
 	assert.Equal(t, object("a"), moved.Orphans()[0].ID, "an object in another namespace is another object")
 }
@@ -88,13 +113,13 @@ func TestPlanDescribesTheRelease(t *testing.T) {
 	inv := Inventory{
 		Release: "1.0.0", Digest: "sha256:1", Namespaces: []string{"old"}, Kinds: []schema.GroupKind{{Kind: "Old"}},
 	}
-	named := map[manifest.ID]bool{object("a"): true, {Kind: "Node", Name: "a"}: true, {Kind: "Secret", Name: "a"}: false}
-	got := Plan(inv, named, nil, "2.0.0")
+	objects := named(object("a"), manifest.ID{Kind: "Node", Name: "a"})
+	got := Plan(inv, objects, nil, "2.0.0")
 	assert.Equal(t, "2.0.0", got.Release)
 	assert.Empty(t, got.Digest, "the digest belonged to another release")
 	assert.Equal(t, []schema.GroupKind{{Group: "apps", Kind: "Deployment"}, {Kind: "Node"}}, got.Kinds)
 	assert.Equal(t, []string{"x"}, got.Namespaces)
-	assert.Equal(t, "sha256:1", Plan(inv, named, nil, "1.0.0").Digest)
+	assert.Equal(t, "sha256:1", Plan(inv, objects, nil, "1.0.0").Digest)
 	assert.Empty(t, Plan(Inventory{}, nil, nil, "1.0.0").Records)
 }
 

@@ -577,14 +577,13 @@ func TestStoreReturnsErrorsOfTheServer(t *testing.T) {
 
 func TestStoreDescribesTheApplySet(t *testing.T) {
 	s, _, _ := newStore(t)
-	named := map[manifest.ID]bool{
-		{Group: "apps", Kind: "Deployment", Namespace: "b", Name: "x"}:       true,
-		{Kind: "ConfigMap", Namespace: s.namespace, Name: "x"}:               true,
-		{Kind: "Namespace", Name: "a"}:                                       true,
-		{Group: "example.com", Kind: "Old", Namespace: "unnamed", Name: "x"}: false,
-	}
+	objects := named(
+		manifest.ID{Group: "apps", Kind: "Deployment", Namespace: "b", Name: "x"},
+		manifest.ID{Kind: "ConfigMap", Namespace: s.namespace, Name: "x"},
+		manifest.ID{Kind: "Namespace", Name: "a"},
+	)
 	orphan := Record{ID: manifest.ID{Group: "batch", Kind: "CronJob", Namespace: "a", Name: "x"}, Version: "v1", Release: "1.0.0"}
-	save(t, s, Plan(Inventory{Release: "1.0.0"}.With(orphan), named, nil, "1.1.0"))
+	save(t, s, Plan(Inventory{Release: "1.0.0"}.With(orphan), objects, nil, "1.1.0"))
 	parent := shardOf(t, s, 0)
 	assert.Equal(t, map[string]string{
 		api.InventoryLabel: "version", "applyset.kubernetes.io/id": ApplySetID(s.namespace, "version"),

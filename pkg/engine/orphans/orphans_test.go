@@ -85,11 +85,11 @@ func (s *setting) record(ids ...manifest.ID) {
 // drop saves the inventory of release 1.1.0, which contains only the given objects.
 func (s *setting) drop(named ...manifest.ID) {
 	s.Helper()
-	names := map[manifest.ID]bool{}
+	manifests := map[manifest.ID]*manifest.Manifest{}
 	for _, id := range named {
-		names[id] = true
+		manifests[id] = &manifest.Manifest{Object: &unstructured.Unstructured{}}
 	}
-	s.inv = inventory.Plan(s.inv, names, nil, "1.1.0")
+	s.inv = inventory.Plan(s.inv, manifests, nil, "1.1.0")
 	require.NoError(s, s.store.Save(s.Context(), s.inv))
 }
 
