@@ -493,7 +493,7 @@ func TestTargetsRunTheirParts(t *testing.T) {
 		"test":     {"results/packages.json", "results/uncached.json", "results/paths.json", "results slowest"},
 		"test-all": {"for ring in test race outer interop e2e macos;", "|| { result=failed failed=1; }", "the rings:"},
 		"race":     {" -race ", "./pkg/engine/rollout "},
-		"outer":    {" ./test/integration ./test/image ./test/..."},
+		"outer":    {" ./test/integration ./test/nodes ./test/image ./test/..."},
 		"interop":  {" ./test/interop"},
 		"macos":    {"GOOS=darwin go vet ./cmd/cvo "},
 		"e2e":      {"CVO_E2E=1 ", " ./test/e2e"},

@@ -60,7 +60,8 @@ func (c *Reconciler) startPreflight(ctx context.Context, r *round) error {
 }
 
 func (c *Reconciler) preflightStep(log logr.Logger, r *round, target request.Target) func(context.Context) background.Next {
-	attempt, reported := 0, ""
+	attempt, undecided, reported := 0, 0, ""
+	began := metav1.NewTime(c.clock.Now().UTC().Truncate(time.Second))
 	return func(ctx context.Context) background.Next {
 		cv := &configv1.ClusterVersion{}
 		if err := c.client.Get(ctx, types.NamespacedName{Name: c.options.Name}, cv); err != nil {
@@ -70,10 +71,9 @@ func (c *Reconciler) preflightStep(log logr.Logger, r *round, target request.Tar
 			c.control.ReportPreflight(ctx, account)
 			c.runner.Wake(background.SlotControl)
 		}
-		now := metav1.NewTime(c.clock.Now().UTC().Truncate(time.Second))
 		in := accept.Input{Stages: c.stages, ClusterVersion: cv, Settings: r.settings, Running: c.acceptance.snapshot().Running(), Own: c.options.ReleaseImage}
-		f := preflight.New(in, target, c.options.Preview, c.options.Lookup, now)
-		if attempt == 0 {
+		f := preflight.New(in, target, c.options.Preview, c.options.Lookup, began)
+		if attempt+undecided == 0 {
 			c.emitter.Emit(cv, preflight.Started(f.Acceptance))
 		}
 		if reported == "" {
@@ -83,8 +83,8 @@ func (c *Reconciler) preflightStep(log logr.Logger, r *round, target request.Tar
 		if ctx.Err() != nil {
 			return background.Next{Done: true}
 		}
-		if f.Acceptance.Undecided && attempt < pendingChecks {
-			attempt++
+		if f.Acceptance.Undecided && undecided < pendingChecks {
+			undecided++
 			return background.Next{After: acceptRetry.First} // the preflight still runs
 		}
 		c.unretrievedAhead.Store(f.Acceptance.Err != nil && f.Acceptance.Step == api.ReasonRetrievePayload)

@@ -5,9 +5,10 @@ import (
 	"fmt"
 
 	configv1 "github.com/openshift/api/config/v1"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/cluster-version/cvo/pkg/engine/cluster"
+	"github.com/cluster-version/cvo/pkg/kube/apiserver"
 	"github.com/cluster-version/cvo/pkg/kube/leader"
 	"github.com/cluster-version/cvo/pkg/kube/replica"
 	"github.com/cluster-version/cvo/pkg/operator/handover"
@@ -28,11 +29,18 @@ func newReplica(ctx context.Context, options Options, identity leader.Identity, 
 }
 
 // checkServed returns an error with a remedy if the cluster does not serve a kind that the operator needs.
-func checkServed(mgr manager.Manager) error {
+func checkServed(ctx context.Context, mapper meta.RESTMapper) error {
 	for _, kind := range []string{"ClusterVersion", "ClusterOperator"} {
 		gvk := configv1.GroupVersion.WithKind(kind)
-		if _, err := mgr.GetRESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version); err != nil {
+		err := apiserver.Retry(ctx, func() error {
+			_, err := mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+			return err
+		})
+		switch {
+		case meta.IsNoMatchError(err):
 			return fmt.Errorf("the cluster does not serve %s (%w): prepare it with 'cvo install --no-operator'", gvk, err)
+		case err != nil:
+			return fmt.Errorf("looking up %s: %w", gvk, err)
 		}
 	}
 	return nil

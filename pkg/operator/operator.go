@@ -58,7 +58,7 @@ func run(ctx context.Context, options Options) error {
 	if err != nil {
 		return err
 	}
-	if err := checkServed(this.Manager); err != nil {
+	if err := checkServed(ctx, this.Manager.GetRESTMapper()); err != nil {
 		return err
 	}
 	working, stop := context.WithCancel(ctx)

@@ -5,10 +5,15 @@ import (
 	"net/http/httptest"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 )
 
@@ -51,4 +56,36 @@ func TestStartOutlastsABusyServer(t *testing.T) {
 	for path, left := range answers {
 		assert.Empty(t, left, path)
 	}
+}
+
+// busyMapper is a mapper whose first lookups fail.
+type busyMapper struct {
+	meta.RESTMapper
+	failures []error
+}
+
+func (m *busyMapper) RESTMapping(gk schema.GroupKind, versions ...string) (*meta.RESTMapping, error) {
+	if len(m.failures) > 0 {
+		err := m.failures[0]
+		m.failures = m.failures[1:]
+		return nil, err
+	}
+	return m.RESTMapper.RESTMapping(gk, versions...)
+}
+
+func TestOnlyAMissingKindNeedsAnInstall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		served := meta.NewDefaultRESTMapper(nil)
+		served.Add(configv1.GroupVersion.WithKind("ClusterVersion"), meta.RESTScopeRoot)
+		m := &busyMapper{RESTMapper: served, failures: []error{apierrors.NewServiceUnavailable("starting"), apierrors.NewTooManyRequests("busy", 1)}}
+		err := checkServed(t.Context(), m)
+		require.ErrorContains(t, err, "the cluster does not serve config.openshift.io/v1, Kind=ClusterOperator")
+		require.ErrorContains(t, err, "cvo install --no-operator")
+		assert.Empty(t, m.failures)
+
+		m.failures = []error{apierrors.NewUnauthorized("who are you")}
+		err = checkServed(t.Context(), m)
+		require.ErrorContains(t, err, "who are you")
+		assert.NotContains(t, err.Error(), "install")
+	})
 }

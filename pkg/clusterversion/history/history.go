@@ -111,7 +111,9 @@ func sizeOf(text string) int {
 	total := 0
 	for _, r := range text {
 		switch r {
-		case '"', '\\', '<', '>', '&', utf8.RuneError, '\u2028', '\u2029':
+		case '"', '\\', '\n', '\r', '\t':
+			total += len(`\n`)
+		case '<', '>', '&', utf8.RuneError, '\u2028', '\u2029':
 			total += len(`\u0000`)
 		default:
 			if r < ' ' {

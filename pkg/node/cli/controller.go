@@ -4,6 +4,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path"
 
@@ -14,6 +15,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/kube/apiserver"
 	"github.com/cluster-version/cvo/pkg/kube/events"
 	"github.com/cluster-version/cvo/pkg/kube/leader"
 	"github.com/cluster-version/cvo/pkg/kube/replica"
@@ -108,6 +110,10 @@ func (o *controllerOptions) run(ctx context.Context, streams command.Streams) er
 		UserAgent: "cvo-node-controller/" + version, Metrics: "node_controller",
 		Namespace: o.namespace, Lease: api.MachineConfigController, Identity: identity, Scheme: scheme, Cache: cluster.CacheOptions(pod), Log: log,
 	})
+	if errors.Is(err, apiserver.ErrAway) {
+		log.Info("ending", "error", err.Error())
+		return nil // ctx has ended
+	}
 	if err != nil {
 		return err
 	}
