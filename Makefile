@@ -230,7 +230,7 @@ MORE = $(shell grep -rlE --include='*_test.go' --exclude-dir=cli 'ring[.](Outer|
 .PHONY: outer
 outer: commands crds node-tools helm ## Run the tests of whole programs: integration, nodes, Helm, docs, histories, the benchmark of nodes
 	@$(lock); packages=$$(go list ./test/integration ./test/nodes ./test/image ./test/... | grep -E '/test/($(WHOLE))$$' | grep -vE '/(e2e|interop)$$'); failed=0; \
-	  $(call gotest,outer) -vet=off -timeout 45m -count 1 $$packages $(TESTFLAGS) || failed=1; \
+	  CVO_RING=outer $(call gotest,outer) -vet=off -timeout 45m -count 1 $$packages $(TESTFLAGS) || failed=1; \
 	  CVO_RING=outer $(call gotest,more) -vet=off -timeout 20m -count 1 $(MORE) $(TESTFLAGS) || failed=1; \
 	  [ $$failed -ne 0 ] || go run ./hack/results ran $(RESULTS)/outer.json $(RESULTS)/more.json || failed=1; exit $$failed
 
