@@ -1,9 +1,11 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -13,12 +15,20 @@ import (
 	image "github.com/cluster-version/cvo/pkg/author/assemble/program"
 )
 
-// asProgram is the environment variable that makes the test binary run as cvo.
-const asProgram = "CVO_TEST_AS_PROGRAM"
+const (
+	// asProgram is the environment variable that makes the test binary run as cvo.
+	asProgram = "CVO_TEST_AS_PROGRAM"
+	// printCollector makes it print the target of the garbage collector at the end.
+	printCollector = "CVO_TEST_PRINT_COLLECTOR"
+)
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
-		os.Exit(run())
+		code := run()
+		if os.Getenv(printCollector) != "" {
+			fmt.Println(debug.SetGCPercent(-1))
+		}
+		os.Exit(code)
 	}
 	os.Exit(m.Run())
 }
@@ -132,4 +142,19 @@ func TestReleasesContainTheRunningProgram(t *testing.T) {
 	}
 	assert.Zero(t, code)
 	assert.Contains(t, errs, "info: The release contains this operator for nodes with linux/"+architecture+"\n")
+}
+
+func TestCommandsThatNeedLowMemoryCollectGarbageMoreOften(t *testing.T) {
+	file, missing := program(t, "cvo"), filepath.Join(t.TempDir(), "release")
+	for want, lines := range map[string][][]string{
+		"33\n":  {{"start"}, {"release", "info", missing}, {"release", "extract", missing}},
+		"100\n": {{"version", "--client"}, {"release", "lint", missing}},
+	} {
+		for _, args := range lines {
+			out, _, _ := call(t, []string{"GOGC=", printCollector + "=1"}, file, args...)
+			assert.True(t, strings.HasSuffix(out, want), "%v: %s", args, out)
+		}
+	}
+	out, _, _ := call(t, []string{"GOGC=80", printCollector + "=1"}, file, "release", "info", missing)
+	assert.Equal(t, "80\n", out, "the user's setting wins")
 }

@@ -192,8 +192,8 @@ func TestEveryPodFieldIsSet(t *testing.T) {
 	assert.Empty(t, slices.Sorted(maps.Keys(missing)), "no manifest sets these fields")
 }
 
-// TestEveryPodFieldIsRepaired lets another client change or remove each value of each pod by an update; the gate tries a part of them. OpenShift's operator ignores many
-// changes: startupProbe, lifecycle, imagePullPolicy, hostPID, topologySpreadConstraints, dnsConfig.
+// TestEveryPodFieldIsRepaired lets another client change or remove each value of each pod by an update; the gate tries a part of them.
+// OpenShift's operator ignores many changes: startupProbe, lifecycle, imagePullPolicy, hostPID, topologySpreadConstraints, dnsConfig.
 func TestEveryPodFieldIsRepaired(t *testing.T) {
 	ns := namespace(t)
 	a, _ := connect(t, owner)

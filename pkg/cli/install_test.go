@@ -40,10 +40,6 @@ import (
 var withoutPlatform *env.Env
 
 func TestMain(m *testing.M) {
-	// Commands that read a release limit the memory of their process, which would be this one, and the collector would work half of the time.
-	if err := os.Setenv("GOGC", "100"); err != nil {
-		panic(err)
-	}
 	env.Main(m, env.Options{Audit: env.AuditNone}, func(e *env.Env) { withoutPlatform = e })
 }
 

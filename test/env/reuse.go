@@ -64,15 +64,10 @@ func giveBack(e *Env) error {
 
 // clusterState is what a cluster contains.
 type clusterState struct {
-	// keys has the value of each key of etcd.
-	keys map[string]etcdValue
+	// values has the value of each key of etcd.
+	values map[string][]byte
 	// groups are the names of the served API groups.
 	groups []string
-}
-
-type etcdValue struct {
-	Key   []byte `json:"key"`
-	Value []byte `json:"value"`
 }
 
 // volatile reports whether the API server itself keeps changing a key.
@@ -82,16 +77,19 @@ func volatile(key string) bool {
 
 func (e *Env) state() (*clusterState, error) {
 	var found struct {
-		KVs []etcdValue `json:"kvs"`
+		KVs []struct {
+			Key   []byte `json:"key"`
+			Value []byte `json:"value"`
+		} `json:"kvs"`
 	}
 	all := []byte{0} // as the first key and as the end of the range: every key
 	if err := e.etcd("range", map[string]any{"key": all, "range_end": all}, &found); err != nil {
 		return nil, err
 	}
-	s := &clusterState{keys: map[string]etcdValue{}}
+	s := &clusterState{values: map[string][]byte{}}
 	for _, kv := range found.KVs {
 		if !volatile(string(kv.Key)) {
-			s.keys[string(kv.Key)] = kv
+			s.values[string(kv.Key)] = kv.Value
 		}
 	}
 	groups, err := e.groups()
@@ -108,7 +106,7 @@ func (e *Env) reset() error {
 		if err != nil {
 			return err
 		}
-		changed, err := e.restore(now.keys)
+		changed, err := e.restore(now.values)
 		switch {
 		case err != nil:
 			return err
@@ -123,19 +121,19 @@ func (e *Env) reset() error {
 
 // restore makes the keys equal to those after the start, and reports whether it had to. Custom resources come before their definitions, which
 // come earlier in the alphabet.
-func (e *Env) restore(now map[string]etcdValue) (changed bool, err error) {
+func (e *Env) restore(now map[string][]byte) (changed bool, err error) {
 	for _, key := range slices.Backward(slices.Sorted(maps.Keys(now))) {
-		if _, ok := e.initial.keys[key]; !ok {
+		if _, ok := e.initial.values[key]; !ok {
 			changed = true
 			if err := e.etcd("deleterange", map[string]any{"key": []byte(key)}, nil); err != nil {
 				return changed, err
 			}
 		}
 	}
-	for key, want := range e.initial.keys {
-		if got, ok := now[key]; !ok || !bytes.Equal(got.Value, want.Value) {
+	for key, want := range e.initial.values {
+		if got, ok := now[key]; !ok || !bytes.Equal(got, want) {
 			changed = true
-			if err := e.etcd("put", map[string]any{"key": want.Key, "value": want.Value}, nil); err != nil {
+			if err := e.etcd("put", map[string]any{"key": []byte(key), "value": want}, nil); err != nil {
 				return changed, err
 			}
 		}

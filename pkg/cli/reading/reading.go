@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -64,17 +63,6 @@ func (f *Flags) Complete(most int) cobra.CompletionFunc {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		return CompleteReleases(cmd, &f.Versions)
-	}
-}
-
-// readingGCPercent is the garbage collection target (GOGC) of commands that read a release, keep little of it and run
-// for less than a second.
-const readingGCPercent = 40
-
-// Lean limits the memory of such a command, unless $GOGC is set.
-func Lean() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(readingGCPercent)
 	}
 }
 

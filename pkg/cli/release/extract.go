@@ -99,6 +99,7 @@ before it reads the release. Exit code 3 means that no trusted signer has signed
 	printing.AddFlag(cmd, &o.output)
 	o.progress.Add(f)
 	o.read.Add(cmd)
+	command.LowMemory(cmd) // it streams
 	command.RefuseVendorFlags(cmd, extractVendorFlags())
 	cmd.ValidArgsFunction = o.read.Complete(1)
 	var layouts []string
@@ -177,7 +178,6 @@ func (o *extractOptions) check(given func(flag string) bool) error {
 }
 
 func (o *extractOptions) run(ctx context.Context, streams command.Streams) error {
-	reading.Lean()
 	if o.from != "" {
 		o.ref = o.from
 	}

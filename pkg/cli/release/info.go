@@ -97,6 +97,7 @@ must be in that mirror.`,
 	f.StringVarP(&o.output, "output", "o", "", "json, yaml, jsonpath=…, go-template=…; or name, pullspec or digest to print one line per image")
 	o.progress.Add(f)
 	o.read.Add(cmd)
+	command.LowMemory(cmd) // it keeps little of what it reads
 	registries.LimitLookups(f)
 	command.RefuseVendorFlags(cmd, infoVendorFlags())
 	cmd.ValidArgsFunction = o.read.Complete(2)
@@ -178,7 +179,6 @@ func (o *infoOptions) mode() (string, error) {
 }
 
 func (o *infoOptions) run(ctx context.Context, streams command.Streams) error {
-	reading.Lean()
 	mode, err := o.mode()
 	if err != nil {
 		return &command.UsageError{Err: err}

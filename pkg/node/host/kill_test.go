@@ -126,7 +126,8 @@ func entries(t *testing.T) (before, after map[string]string) {
 	return before, list(t, root)
 }
 
-// TestKilledChangeContinuesOrIsUndone kills the process that applies a change before each of its operations; in short mode, before some.
+// TestKilledChangeContinuesOrIsUndone kills the process that applies a change before each of its operations, or in the gate before a part of
+// them.
 func TestKilledChangeContinuesOrIsUndone(t *testing.T) {
 	before, after := entries(t)
 	for operation := 0; ; operation += ring.Stride() {

@@ -186,7 +186,7 @@ func TestPowerLossLosesNoState(t *testing.T) {
 }
 
 // TestPowerLossAfterARecoveryLosesNoState kills the process before each operation of a change, recovers, and then cuts the
-// power. In short mode it does so before some operations.
+// power. In the gate it does so before a part of the operations.
 func TestPowerLossAfterARecoveryLosesNoState(t *testing.T) {
 	before, after := entries(t)
 	type death struct{}
