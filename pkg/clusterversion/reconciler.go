@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -285,10 +286,13 @@ func (c *Reconciler) accept(ctx context.Context, r *round) error {
 	before, known := c.acceptance.change(func(a accept.Decision) accept.Decision { return a.Ask(question, r.cv, c.clock.Now()) })
 	r.latest, r.asked = known.Latest, known.AskedAt
 	if news := known.News(); news != nil {
-		if err := c.keepAccepted(ctx, r, *news); err != nil {
+		switch err := c.keepAccepted(ctx, r, *news); {
+		case errors.Is(err, releasestatus.ErrChanged):
+			r.latest = news.Delayed(err)
+		case err != nil:
 			r.latest = news.Rejected(err)
 			r.within(acceptRetry.First)
-		} else {
+		default:
 			c.control.Plan("", "", false)
 			c.underway.supersede()
 			c.acceptance.change(func(a accept.Decision) accept.Decision { return a.Adopt(*news) })

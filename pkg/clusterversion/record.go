@@ -2,6 +2,7 @@ package clusterversion
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -126,7 +127,8 @@ func (c *Reconciler) recorded(ctx context.Context) ([]manifest.ID, error) {
 }
 
 // keepAccepted records an accepted release. A release that was requested by tag, or that the cluster continues with, must be recorded
-// before it is accepted. The error says why it could not be recorded.
+// before it is accepted. The error says why it could not be recorded. It is releasestatus.ErrChanged if the write is only delayed; then the
+// reconcile is requeued for the time of the write.
 func (c *Reconciler) keepAccepted(ctx context.Context, r *round, a accept.Acceptance) error {
 	before, _ := c.acceptance.change(func(known accept.Decision) accept.Decision {
 		return known.Record(a, c.options.ReleaseImage, c.clock.Now())
@@ -136,7 +138,10 @@ func (c *Reconciler) keepAccepted(ctx context.Context, r *round, a accept.Accept
 		return nil
 	}
 	c.acceptance.change(func(known accept.Decision) accept.Decision { return known.Unrecord(before) })
-	if a.Target.Continued {
+	switch {
+	case errors.Is(err, releasestatus.ErrChanged):
+		return err
+	case a.Target.Continued:
 		return fmt.Errorf("cannot record that the cluster continues with the release: %w; apply the CustomResourceDefinition %s of this operator's release",
 			err, api.ReleaseStatusDefinition)
 	}

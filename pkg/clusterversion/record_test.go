@@ -10,10 +10,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion/background"
 	"github.com/cluster-version/cvo/pkg/clusterversion/releasestatus"
+	"github.com/cluster-version/cvo/pkg/clusterversion/request"
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	updategraph "github.com/cluster-version/cvo/pkg/update/graph"
 )
@@ -42,6 +44,40 @@ func TestFailedRecordIsRetriedWithoutAnEvent(t *testing.T) {
 		assert.Positive(t, result.RequeueAfter)
 		assert.LessOrEqual(t, result.RequeueAfter, acceptRetry.First)
 	}
+}
+
+// TestRepairDelaysAnAcceptance has another client change the ReleaseStatus shortly after a write. A release by tag waits for the repair and is
+// not rejected.
+func TestRepairDelaysAnAcceptance(t *testing.T) {
+	const tag = "example.com/r:stable"
+	record := &storedRecord{}
+	s := newScribe(t, func(p *parts) { p.options.Record = record })
+	cv := s.get(t)
+	cv.Status = clusterAt(completed("1.0.0")).Status
+	require.NoError(t, s.client.Status().Update(t.Context(), cv))
+	s.reconcile(t)
+	s.accepts(acceptedRelease("1.0.0"))
+	s.later(t)
+	s.edit(t, func(cv *configv1.ClusterVersion) { wants(cv, configv1.Update{Image: tag}) })
+	s.later(t)
+	require.NotNil(t, record.object.Status.Request)
+	s.RecordChanged(&api.ReleaseStatus{ObjectMeta: metav1.ObjectMeta{UID: "another", ResourceVersion: "2"}})
+	a := acceptedRelease("1.1.0")
+	a.Target = request.Target{Image: tag, Requested: true}
+	s.accepts(a)
+	s.clock.SetTime(s.clock.Now().Add(time.Second))
+	result := s.reconcile(t)
+	status := s.get(t).Status
+	assert.Equal(t, "1.0.0", status.History[0].Version, "the release is not accepted yet")
+	assert.Equal(t, `Unknown|RetrievePayload|Waiting to record payload version="" image="`+tag+`": another client has just changed the ReleaseStatus`,
+		said(status, api.ReleaseAccepted))
+	assert.Equal(t, time.Second, result.RequeueAfter, "the repair is due")
+
+	s.clock.SetTime(s.clock.Now().Add(result.RequeueAfter))
+	s.reconcile(t)
+	status = s.get(t).Status
+	assert.Equal(t, "1.1.0", status.History[0].Version)
+	assert.Equal(t, `True|PayloadLoaded|Payload loaded version="1.1.0"`, said(status, api.ReleaseAccepted))
 }
 
 // storedRecord is a ReleaseStatus that outlives a process.

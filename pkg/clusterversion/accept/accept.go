@@ -143,6 +143,13 @@ func (a Acceptance) Rejected(err error) Acceptance {
 	return a
 }
 
+// Delayed returns the acceptance as pending for a reason, although all its steps succeeded.
+func (a Acceptance) Delayed(reason error) Acceptance {
+	a.Done, a.Step = false, api.ReasonRetrievePayload
+	a.Message = event.Steady(fmt.Sprintf("Waiting to record payload %s: %v", a.Describe(), reason))
+	return a
+}
+
 // Describe returns the name of a release for messages.
 func (a Acceptance) Describe() string {
 	return fmt.Sprintf("version=%q image=%q", a.Target.Version, a.Target.Image)

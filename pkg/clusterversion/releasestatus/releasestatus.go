@@ -390,8 +390,11 @@ func (r *Record) Changed(live *api.ReleaseStatus) bool {
 		return false
 	}
 	// The interval starts at our last write, not at this change. Otherwise another client that keeps changing the object would postpone the
-	// repair forever.
-	r.written, r.refused, r.due, r.waits = nil, nil, r.attempted.Add(repairInterval), errChanged
+	// repair forever. A failed write keeps its longer wait and its reason, also because the change may be that write, whose response was lost.
+	r.written, r.refused = nil, nil
+	if repair := r.attempted.Add(repairInterval); repair.After(r.due) {
+		r.due, r.waits = repair, ErrChanged
+	}
 	return true
 }
 
@@ -417,8 +420,9 @@ func (r *Record) Preserve(log logr.Logger, cv *configv1.ClusterVersion, verified
 // errNotKept reports that the API server dropped fields of a ReleaseStatus.
 var errNotKept = errors.New("the CustomResourceDefinition " + api.ReleaseStatusDefinition + " lacks fields of this operator's version")
 
-// errChanged reports that a repair of a ReleaseStatus has to wait for its interval.
-var errChanged = errors.New("another client keeps changing the ReleaseStatus")
+// ErrChanged reports that the next write has to wait, because another client has changed the ReleaseStatus shortly after the last one. The
+// write is due soon, so it is no reason to reject a release.
+var ErrChanged = errors.New("another client has just changed the ReleaseStatus")
 
 // UnrecordedError is the reason why a request by tag is rejected.
 type UnrecordedError struct{ Err error }

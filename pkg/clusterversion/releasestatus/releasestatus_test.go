@@ -286,3 +286,27 @@ func TestChangeDuringAWriteIsRepaired(t *testing.T) {
 	require.NoError(t, err)
 	assert.Nil(t, r.Status())
 }
+
+// TestFailureIsReportedUntilTheNextWrite has a write whose response was lost. The watch reports the stored object.
+func TestFailureIsReportedUntilTheNextWrite(t *testing.T) {
+	clk, o := testingclock.NewFakePassiveClock(now), &heldRecord{failure: errors.New("timeout")}
+	r := New(clk, o, "version", "ns")
+	r.Read(Found{})
+	content := Content{Identity: requestingTag(), Needed: true}
+	_, err := r.Keep(t.Context(), content)
+	require.ErrorIs(t, err, o.failure)
+	require.True(t, r.Changed(&api.ReleaseStatus{ObjectMeta: metav1.ObjectMeta{Name: "version", UID: "uid", ResourceVersion: "1"}}))
+
+	for _, later := range []time.Duration{repairInterval / 2, repairInterval} {
+		clk.SetTime(now.Add(later))
+		kept, err := r.Keep(t.Context(), content)
+		require.ErrorIs(t, err, o.failure)
+		assert.Equal(t, retry-later, kept.Again)
+	}
+	assert.Equal(t, 1, o.puts)
+}
+
+// requestingTag returns an identity that requests a tag.
+func requestingTag() identity.Identity {
+	return identity.Identity{}.Observe(&api.ReleaseRequest{Image: "example.com/r:t", Phase: api.RequestSeen}, now)
+}
