@@ -147,6 +147,8 @@ func (r *Record) Predates() bool {
 type Found struct {
 	Object   *api.ReleaseStatus
 	unserved bool
+	// seen is the state before the read.
+	seen watch.Latest[*api.ReleaseStatus]
 }
 
 // Status returns the status of the object, nil for none.
@@ -159,18 +161,22 @@ func (f Found) Status() *api.ReleaseStatusStatus {
 
 // Get reads the record of an earlier process from the API server. If the cluster does not serve the kind, there is none.
 func (r *Record) Get(ctx context.Context) (Found, error) {
+	seen := r.known().found
 	found, err := r.object.Get(ctx, r.name)
 	if unserved := meta.IsNoMatchError(err); unserved || err == nil {
-		return Found{found, unserved}, nil
+		return Found{found, unserved, seen}, nil
 	}
 	return Found{}, err
 }
 
-// Read adopts the record of an earlier process.
+// Read adopts the record of an earlier process, unless the watch has reported a later change since Get.
 func (r *Record) Read(f Found) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.read, r.found.Object, r.written, r.unserved = true, f.Object, nil, f.unserved
+	if f.Object != nil || r.found.Events == f.seen.Events {
+		r.found.Wrote(f.seen, f.Object)
+	}
+	r.read, r.written, r.unserved = true, nil, f.unserved
 	if r.compared.payload == nil && f.Object != nil {
 		r.compared = restored(f.Object.Status.Conditions)
 	}
@@ -265,15 +271,14 @@ func (r *Record) wrote(c Content, seen watch.Latest[*api.ReleaseStatus], next ap
 	}
 	r.unserved = meta.IsNoMatchError(err)
 	if err == nil {
-		recovered := r.failure != nil
-		if !overwritten { // otherwise the next Keep compares with the other client's content
+		result := Kept{Recovered: r.failure != nil}
+		r.failure, r.refused, r.due, r.waits = nil, nil, time.Time{}, nil
+		if overwritten { // the next Keep compares with the other client's content
+			r.due, r.waits, result.Again = now.Add(repairInterval), ErrChanged, repairInterval
+		} else {
 			r.written = &next
 		}
-		r.failure, r.refused, r.due = nil, nil, time.Time{}
-		if overwritten {
-			r.due = now.Add(repairInterval)
-		}
-		return Kept{Recovered: recovered}
+		return result
 	}
 	wait := retry
 	r.failure, r.refused, r.waits = err, nil, err

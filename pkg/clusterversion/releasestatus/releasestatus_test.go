@@ -287,6 +287,64 @@ func TestChangeDuringAWriteIsRepaired(t *testing.T) {
 	assert.Nil(t, r.Status())
 }
 
+// TestRevertDuringAWriteIsRepaired has another client restore the earlier status before the response to a write. A watch that lists the object
+// again reports only that status.
+func TestRevertDuringAWriteIsRepaired(t *testing.T) {
+	clk, o := testingclock.NewFakePassiveClock(now), &overtakenObject{}
+	r := New(clk, o, "version", "ns")
+	before := &api.ReleaseStatus{ObjectMeta: metav1.ObjectMeta{Name: "version", UID: "u", ResourceVersion: "1"}}
+	r.Read(Found{Object: before})
+	o.other = func(*api.ReleaseStatus) {
+		reverted := *before
+		reverted.ResourceVersion = "11"
+		require.False(t, r.Changed(&reverted), "its status is known")
+	}
+	content := Content{Identity: requestingTag(), Needed: true}
+	kept, err := r.Keep(t.Context(), content)
+	require.NoError(t, err)
+	assert.Equal(t, repairInterval, kept.Again, "no event announces the repair")
+
+	clk.SetTime(now.Add(repairInterval / 2))
+	kept, err = r.Keep(t.Context(), content)
+	require.ErrorIs(t, err, ErrChanged, "the record is not written")
+	assert.Equal(t, repairInterval/2, kept.Again)
+}
+
+// TestReadKeepsALaterEvent has another client change the object between the read of the earlier record and its use.
+func TestReadKeepsALaterEvent(t *testing.T) {
+	at := func(version string) *api.ReleaseStatus {
+		return &api.ReleaseStatus{ObjectMeta: metav1.ObjectMeta{Name: "version", UID: "u", ResourceVersion: version}}
+	}
+	early, read, late := at("1"), at("2"), at("3")
+	for _, tt := range []struct {
+		name                string
+		read, before, after *api.ReleaseStatus
+		events              int // after the read
+		want                *api.ReleaseStatus
+	}{
+		{"keeps a later version", read, nil, late, 1, late},
+		{"ignores an earlier version", read, nil, early, 1, read},
+		{"ignores an event before the read", read, early, nil, 0, read},
+		{"keeps a later object", nil, nil, late, 1, late},
+		{"keeps a later deletion", read, early, nil, 1, nil},
+		{"reads that the object is gone", nil, early, nil, 0, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := New(testingclock.NewFakePassiveClock(now), &heldRecord{status: tt.read}, "version", "ns")
+			if tt.before != nil {
+				r.Changed(tt.before)
+			}
+			found, err := r.Get(t.Context())
+			require.NoError(t, err)
+			for range tt.events {
+				r.Changed(tt.after)
+			}
+			r.Read(found)
+			assert.Same(t, tt.want, r.known().found.Object)
+		})
+	}
+}
+
 // TestFailureIsReportedUntilTheNextWrite has a write whose response was lost. The watch reports the stored object.
 func TestFailureIsReportedUntilTheNextWrite(t *testing.T) {
 	clk, o := testingclock.NewFakePassiveClock(now), &heldRecord{failure: errors.New("timeout")}
