@@ -69,24 +69,29 @@ type Record struct {
 type memory struct {
 	// read reports that the record of an earlier process was read.
 	read bool
-	// found is the object on the API server. unserved reports that the server does not serve the kind.
-	found    watch.Latest[*api.ReleaseStatus]
-	unserved bool
+	// found is the object on the API server.
+	found watch.Latest[*api.ReleaseStatus]
 	// written is the status of the last write if found is its result, nil otherwise. An older definition may have dropped fields of it.
 	written *api.ReleaseStatusStatus
-	// failure is the reason why the last write failed, nil if it succeeded. refused is the content of that write if another attempt is
-	// useless until the definition changes. due is the time of the next attempt. waits is the reason for refused or due, also after failure is
-	// nil because the content of that write is no longer intended.
+	// failure is the reason why the last write failed, nil if it succeeded or its content is no longer intended.
 	failure error
-	refused *api.ReleaseStatusStatus
-	due     time.Time
-	waits   error
+	// delay is the wait before the next write.
+	delay delay
 	// attempted is the time of the last attempt to write.
 	attempted time.Time
 	// saved is the result of the last save of the inventory.
 	saved saveResult
 	// compared is the last comparison of the overrides with the payload.
 	compared comparison
+}
+
+// delay is the wait before the next write. The zero value is none. It stays if the content of a failed write is no longer intended.
+type delay struct {
+	// reason is the failure of the last write, or ErrChanged.
+	reason error
+	until  time.Time
+	// refused is the content of the last write if another attempt is useless until the definition changes.
+	refused *api.ReleaseStatusStatus
 }
 
 // New returns the record of the named ClusterVersion, whose operator runs in namespace. If object is nil, nothing is stored.
@@ -145,8 +150,7 @@ func (r *Record) Predates() bool {
 
 // Found is the record of an earlier process on the API server. Object is nil if there is none.
 type Found struct {
-	Object   *api.ReleaseStatus
-	unserved bool
+	Object *api.ReleaseStatus
 	// seen is the state before the read.
 	seen watch.Latest[*api.ReleaseStatus]
 }
@@ -163,10 +167,10 @@ func (f Found) Status() *api.ReleaseStatusStatus {
 func (r *Record) Get(ctx context.Context) (Found, error) {
 	seen := r.known().found
 	found, err := r.object.Get(ctx, r.name)
-	if unserved := meta.IsNoMatchError(err); unserved || err == nil {
-		return Found{found, unserved, seen}, nil
+	if err != nil && !meta.IsNoMatchError(err) {
+		return Found{}, err
 	}
-	return Found{}, err
+	return Found{found, seen}, nil
 }
 
 // Read adopts the record of an earlier process, unless the watch has reported a later change since Get.
@@ -176,7 +180,7 @@ func (r *Record) Read(f Found) {
 	if f.Object != nil || r.found.Events == f.seen.Events {
 		r.found.Wrote(f.seen, f.Object)
 	}
-	r.read, r.written, r.unserved = true, nil, f.unserved
+	r.read, r.written = true, nil
 	if r.compared.payload == nil && f.Object != nil {
 		r.compared = restored(f.Object.Status.Conditions)
 	}
@@ -220,10 +224,10 @@ func (r *Record) Keep(ctx context.Context, c Content) (Kept, error) {
 	switch {
 	case stands:
 		return Kept{}, nil
-	case m.refused != nil && !c.Needed && equality.Semantic.DeepEqual(*m.refused, next):
-		return Kept{}, m.waits
-	case m.due.After(now):
-		return Kept{Again: m.due.Sub(now)}, m.waits
+	case m.delay.refused != nil && !c.Needed && equality.Semantic.DeepEqual(*m.delay.refused, next):
+		return Kept{}, m.delay.reason
+	case m.delay.until.After(now):
+		return Kept{Again: m.delay.until.Sub(now)}, m.delay.reason
 	}
 	r.attempt(now)
 	kept, written, err := r.put(ctx, c, found, next)
@@ -269,24 +273,23 @@ func (r *Record) wrote(c Content, seen watch.Latest[*api.ReleaseStatus], next ap
 			r.written = nil
 		}
 	}
-	r.unserved = meta.IsNoMatchError(err)
 	if err == nil {
 		result := Kept{Recovered: r.failure != nil}
-		r.failure, r.refused, r.due, r.waits = nil, nil, time.Time{}, nil
+		r.failure, r.delay = nil, delay{}
 		if overwritten { // the next Keep compares with the other client's content
-			r.due, r.waits, result.Again = now.Add(repairInterval), ErrChanged, repairInterval
+			r.delay, result.Again = delay{reason: ErrChanged, until: now.Add(repairInterval)}, repairInterval
 		} else {
 			r.written = &next
 		}
 		return result
 	}
 	wait := retry
-	r.failure, r.refused, r.waits = err, nil, err
-	if r.unserved || errors.Is(err, errNotKept) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
-		wait, r.refused = definitionRetry, &next
+	r.failure, r.delay = err, delay{reason: err}
+	if meta.IsNoMatchError(err) || errors.Is(err, errNotKept) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+		wait, r.delay.refused = definitionRetry, &next
 	}
-	r.due = now.Add(wait)
-	if c.Needed || r.refused == nil {
+	r.delay.until = now.Add(wait)
+	if c.Needed || r.delay.refused == nil {
 		return Kept{Again: wait}
 	}
 	return Kept{}
@@ -396,9 +399,9 @@ func (r *Record) Changed(live *api.ReleaseStatus) bool {
 	}
 	// The interval starts at our last write, not at this change. Otherwise another client that keeps changing the object would postpone the
 	// repair forever. A failed write keeps its longer wait and its reason, also because the change may be that write, whose response was lost.
-	r.written, r.refused = nil, nil
-	if repair := r.attempted.Add(repairInterval); repair.After(r.due) {
-		r.due, r.waits = repair, ErrChanged
+	r.written, r.delay.refused = nil, nil
+	if repair := r.attempted.Add(repairInterval); repair.After(r.delay.until) {
+		r.delay = delay{reason: ErrChanged, until: repair}
 	}
 	return true
 }
