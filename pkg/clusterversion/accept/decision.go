@@ -5,8 +5,10 @@ import (
 	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/clusterversion/history"
 	"github.com/cluster-version/cvo/pkg/clusterversion/identity"
 	"github.com/cluster-version/cvo/pkg/payload"
 )
@@ -65,11 +67,9 @@ func (d Decision) Recall(restored identity.Identity) Decision {
 	return d
 }
 
-// Observe updates the identity with the request in the spec. A process whose clock was ahead may have begun the newest history entry.
+// Observe updates the identity with the request in the spec.
 func (d Decision) Observe(cv *configv1.ClusterVersion, now time.Time) Decision {
-	if h := cv.Status.History; len(h) > 0 && h[0].StartedTime.After(now) {
-		now = h[0].StartedTime.Time
-	}
+	now = history.NotBefore(cv.Status.History, metav1.NewTime(now)).Time
 	d.Identity = d.Identity.Observe(identity.Of(cv), now).ObserveInstall(cv, d.Inherited)
 	return d
 }

@@ -54,11 +54,10 @@ func Record(history []configv1.UpdateHistory, next Release, forced sets.Set[stri
 		return shorten(prune(history, forced))
 	}
 	if len(history) > 0 {
-		now = notBefore(history[0].StartedTime, now)
+		now = NotBefore(history, now)
 		if history[0].CompletionTime == nil {
 			history[0].CompletionTime = now.DeepCopy()
 		}
-		now = notBefore(*history[0].CompletionTime, now)
 	}
 	entry := configv1.UpdateHistory{
 		State: configv1.PartialUpdate, StartedTime: now, Version: version, Image: image,
@@ -130,15 +129,20 @@ func sizeOf(text string) int {
 func Complete(history []configv1.UpdateHistory, now metav1.Time) {
 	if len(history) > 0 && (history[0].State != configv1.CompletedUpdate || history[0].CompletionTime == nil) {
 		history[0].State = configv1.CompletedUpdate
-		now = notBefore(history[0].StartedTime, now)
+		now = NotBefore(history, now)
 		history[0].CompletionTime = now.DeepCopy()
 	}
 }
 
-// notBefore returns now, or written if an earlier leader with a faster clock wrote a later time: nothing ends before it begins.
-func notBefore(written, now metav1.Time) metav1.Time {
-	if now.Before(&written) {
-		return written
+// NotBefore returns now, or a later time of the newest entry, which an earlier leader with a faster clock wrote: nothing ends before it begins.
+func NotBefore(history []configv1.UpdateHistory, now metav1.Time) metav1.Time {
+	if len(history) == 0 {
+		return now
+	}
+	for _, written := range []*metav1.Time{&history[0].StartedTime, history[0].CompletionTime} {
+		if now.Before(written) {
+			now = *written
+		}
 	}
 	return now
 }

@@ -78,6 +78,11 @@ func TestEntriesNeverEndBeforeTheyBegin(t *testing.T) {
 	history = Record([]configv1.UpdateHistory{begun}, acceptedRelease("1.2.0"), nil, at)
 	assert.Equal(t, &ahead, history[1].CompletionTime)
 	assert.Equal(t, ahead, history[0].StartedTime)
+
+	ended := completed("1.1.0")
+	ended.CompletionTime = &ahead
+	history = Record([]configv1.UpdateHistory{ended}, acceptedRelease("1.2.0"), nil, at)
+	assert.Equal(t, ahead, history[0].StartedTime, "only the end of the predecessor is ahead")
 }
 
 func TestEntriesMatchByVersionAndImage(t *testing.T) {

@@ -129,7 +129,7 @@ func (id Identity) Migrate(history []configv1.UpdateHistory) Identity {
 	return id
 }
 
-// Observe returns the identity with the request that is in the spec now, nil for none. now must not precede the newest history entry.
+// Observe returns the identity with the request that is in the spec now, nil for none. now comes from history.NotBefore.
 func (id Identity) Observe(next *api.ReleaseRequest, now time.Time) Identity {
 	switch {
 	case next == nil && id.request == nil, next != nil && id.request != nil && same(*id.request, *next):
