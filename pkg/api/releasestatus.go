@@ -113,7 +113,8 @@ type ReleaseRequest struct {
 	Phase        RequestPhase `json:"phase"`
 	// Digest is the resolved digest; empty in phase Seen. With force, the digest does not change once it is resolved.
 	Digest string `json:"digest,omitempty"`
-	// SeenAt, ResolvedAt and AcceptedAt are the times when the phases began.
+	// SeenAt, ResolvedAt and AcceptedAt are the times when the phases began. SeenAt is 1970-01-01T00:00:00Z if an earlier process saw the
+	// request at an unknown time. Then its force does not count.
 	SeenAt     metav1.Time  `json:"seenAt"`
 	ResolvedAt *metav1.Time `json:"resolvedAt,omitempty"`
 	AcceptedAt *metav1.Time `json:"acceptedAt,omitempty"`
