@@ -69,7 +69,7 @@ func (p *pass) apply(
 
 		scaledToZero: before.scaledToZero,
 	}
-	p.look(ctx, n.Manifest, &s.entry) // starts the watch if the kind was unknown before, or the object lacks our label
+	p.look(ctx, n.Manifest, t, &s.entry) // starts the watch if the kind was unknown before, or the object lacks our label
 	s.recheckAt = s.entry.applied.RetryAt(object.DefinedAt, object.SeveralVersions)
 	p.changes.Add(1)
 	if s.entry.applied.Result == report.Deleting && !n.Manifest.Tombstone() {

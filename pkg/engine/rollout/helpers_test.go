@@ -75,8 +75,9 @@ type cluster struct {
 	version int
 	// live contains whole objects.
 	live map[string]map[string]any
-	// liveError is the error from reading whole objects.
+	// liveError is the error from reading whole objects, and onRead is called before each read.
 	liveError error
+	onRead    func()
 	// options contains the options of the last apply, by object.
 	options map[string]apply.Options
 	// answers replaces the change that Apply returns, by object.
@@ -157,6 +158,9 @@ func (c *cluster) Look(_ context.Context, m *manifest.Manifest, _ bool) observe.
 
 func (c *cluster) Live(_ context.Context, m *manifest.Manifest) (*unstructured.Unstructured, error) {
 	c.note("read " + m.Object.GetName())
+	if c.onRead != nil {
+		c.onRead()
+	}
 	return &unstructured.Unstructured{Object: c.live[m.Object.GetName()]}, c.liveError
 }
 
@@ -213,6 +217,11 @@ func (c *cluster) takeLog() []string {
 	log := c.log
 	c.log = nil
 	return log
+}
+
+// reads returns the number of reads of a whole object since the last call of takeLog, which it calls.
+func (c *cluster) reads(name string) int {
+	return len(slices.DeleteFunc(c.takeLog(), func(s string) bool { return s != "read "+name }))
 }
 
 // position returns the index of an entry in a log, or -1.

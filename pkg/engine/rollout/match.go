@@ -2,7 +2,7 @@ package rollout
 
 import (
 	"context"
-	"time"
+	"fmt"
 
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -33,7 +33,7 @@ func (p *pass) match(ctx context.Context, n *taskgraph.Node, t *task, s *slot) (
 		p.failed(ctx, n.Manifest, content, s, err)
 		return false
 	}
-	look := p.look(ctx, n.Manifest, e)
+	look := p.look(ctx, n.Manifest, t, e)
 	if n.Manifest.Tombstone() && p.plan.Mode() != release.Initializing {
 		e.settleAbsent(content, look, now)
 	}
@@ -64,33 +64,37 @@ func (p *pass) match(ctx context.Context, n *taskgraph.Node, t *task, s *slot) (
 		p.apply(ctx, n, t, s, object, look, need)
 	case n.Manifest.Tombstone() && look.Synced:
 		e.applied = e.applied.Watched(look.State, now)
-	case isForeignDefinition(n.Manifest, e) && look.State != nil && look.State.Deleting:
-		e.applied, e.wait.reached = e.applied.DeletingByOther(content, now), false
+	case t.isForeignCRD(e) && look.State != nil && look.State.Deleting:
+		e.applied = e.applied.DeletingByOther(content, now)
 	case look.State != nil && look.State.Deleting && !t.gated:
 		s.verdict = foreignDeletionNotice(t.id, look.State.Finalizers, p.remainingContent(ctx, n.Manifest, e, look.State))
 	}
 	if state := look.State; state != nil && e.observed.Loosened.Outdated(state) {
 		p.confirm(ctx, n, s, state)
 	}
-	return p.awaitsDeletion(ctx, n, t, s, look.State)
+	if p.awaitsDeletion(ctx, n, t, s, look.State) {
+		return true
+	}
+	p.readForeignCRD(ctx, n.Manifest, t, s)
+	return false
 }
 
 // look returns the known state of an object. An install skips tombstones. It uses no watches until it has applied everything: watches of
 // kinds that have just been created would cost the API server as much as the objects. However, watches report the end of a deletion, and
 // after a restart they must confirm the restored objects.
-func (p *pass) look(ctx context.Context, m *manifest.Manifest, e *entry) observe.Look {
+func (p *pass) look(ctx context.Context, m *manifest.Manifest, t *task, e *entry) observe.Look {
 	switch installs := p.plan.Mode() == release.Initializing; {
 	case installs && m.Tombstone():
 		return observe.Look{Synced: true}
 	case !installs || p.watched:
 		return p.Observer.Look(ctx, m, e.applied.ByName || m.Tombstone())
-	case e.applied.Result == report.Deleting, e.applied.Stands && !e.observed.Trusted, isForeignDefinition(m, e):
+	case e.applied.Result == report.Deleting, e.applied.Stands && !e.observed.Trusted, t.isForeignCRD(e):
 		return p.Observer.Look(ctx, m, e.applied.ByName)
 	}
 	return observe.Look{}
 }
 
-// check evaluates the gate, except for objects in a repair truce, finished Jobs with a TTL and CRDs of other clients that have settled.
+// check evaluates the gate, except for objects in a repair truce and finished Jobs with a TTL.
 func (p *pass) check(n *taskgraph.Node, t *task, s *slot) {
 	e := &s.entry
 	if s.verdict.Reason != "" || !t.gated || t.hasTTL && e.wait.finished {
@@ -100,12 +104,8 @@ func (p *pass) check(n *taskgraph.Node, t *task, s *slot) {
 		return
 	}
 	object := p.Observer.Object(t.id)
-	if object == nil && isForeignDefinition(n.Manifest, e) {
-		if e.wait.reached {
-			s.verdict.State = gate.Settled
-			return
-		}
-		object = e.definition.object
+	if object == nil && t.isForeignCRD(e) {
+		object = e.foreignCRD.object
 	}
 	if t.workload && object != nil {
 		e.scaledToZero = gate.ScaledToZero(object, n.Manifest)
@@ -124,34 +124,45 @@ func (p *pass) check(n *taskgraph.Node, t *task, s *slot) {
 	}
 }
 
-// isForeignDefinition reports whether another client has installed a create-only CRD of the release. It lacks our label, so no watch of the
-// gate delivers it.
-func isForeignDefinition(m *manifest.Manifest, e *entry) bool {
-	return e.applied.ByName && gatedTask(m) && !isClusterOperator(m)
+// isForeignCRD reports whether another client has installed a create-only CRD of the release. It lacks our label, so no watch of the gate
+// delivers it.
+func (t *task) isForeignCRD(e *entry) bool {
+	return e.applied.ByName && t.gated && t.id.Kind == "CustomResourceDefinition"
 }
 
-// definition is the CRD of another client at a time; nil if it could not be read.
-type definition struct {
-	at     time.Time
-	object gate.Object
-}
-
-// readDefinition reads a CRD of another client for the gate until it has settled. It reads the CRD once, and again after a while, because no
-// event reports a change of its conditions.
-func (p *pass) readDefinition(ctx context.Context, m *manifest.Manifest, s *slot) {
+// readForeignCRD reads a CRD of another client for the gate, once per event, because its watch by name reports every change, also of the
+// status. It retries a failed read after a while.
+func (p *pass) readForeignCRD(ctx context.Context, m *manifest.Manifest, t *task, s *slot) {
 	e, now := &s.entry, p.Clock.Now()
-	if !isForeignDefinition(m, e) || e.wait.reached {
+	if s.err != nil || s.canceled || !t.isForeignCRD(e) || p.Observer.Object(t.id) != nil {
 		return
 	}
-	if now.Sub(e.definition.at) >= drift.WatchPatience {
-		e.definition = definition{at: now}
-		crd := &gate.CRD{}
-		live, err := p.Applier.Live(ctx, m)
-		if err == nil && live != nil && runtime.DefaultUnstructuredConverter.FromUnstructured(live.Object, &crd.Conditioned) == nil {
-			e.definition.object = crd
+	state, crd := p.look(ctx, m, t, e).State, &e.foreignCRD
+	if state != nil && (crd.version != state.ResourceVersion || crd.err != nil && !now.Before(crd.retryAt)) {
+		object, err := p.liveCRD(ctx, m)
+		if err != nil && ctx.Err() != nil {
+			s.canceled = true
+			return
 		}
+		*crd = foreignCRD{version: state.ResourceVersion, object: object, err: err, retryAt: now.Add(confirmRetry)}
 	}
-	s.recheckAt = earlier(s.recheckAt, e.definition.at.Add(drift.WatchPatience))
+	if crd.err != nil {
+		s.verdict = waitFor(api.ReasonNotObserved, "%v", crd.err)
+		s.recheckAt = earlier(s.recheckAt, crd.retryAt)
+	}
+}
+
+// liveCRD reads the conditions of a CRD; it returns nil if the CRD does not exist.
+func (p *pass) liveCRD(ctx context.Context, m *manifest.Manifest) (gate.Object, error) {
+	live, err := p.Applier.Live(ctx, m)
+	if err != nil || live == nil {
+		return nil, err
+	}
+	crd := &gate.CRD{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(live.Object, &crd.Conditioned); err != nil {
+		return nil, fmt.Errorf("reading the conditions of %s: %w", m.ID(), err)
+	}
+	return crd, nil
 }
 
 // waitingWorkloads returns the workloads whose pods this pass waits for.

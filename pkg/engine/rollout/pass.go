@@ -203,7 +203,6 @@ func (p *pass) visit(ctx context.Context, n *taskgraph.Node) taskgraph.Outcome {
 		return taskgraph.Held
 	}
 	if s.err == nil && !pending {
-		p.readDefinition(ctx, n.Manifest, &s)
 		p.check(n, t, &s)
 		p.handOver(n, &s)
 	}

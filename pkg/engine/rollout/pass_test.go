@@ -625,28 +625,30 @@ func withCondition(condition, status string) map[string]any {
 }
 
 // TestCreateOnlyCRDOfAnotherClientSettles checks a CRD that another client has installed. It lacks our label, so the gate's watch never
-// delivers it. The gate reads it instead, until it settles.
+// delivers it. The gate reads it instead, once per event.
 func TestCreateOnlyCRDOfAnotherClientSettles(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		action apply.Action
 		live   map[string]any
+		object gate.Object
 		want   bool
 		reads  int
 	}{
-		{"settles if it is established", apply.Kept, withCondition("Established", "True"), true, 1},
-		{"waits until it is established", apply.Kept, withCondition("Established", "False"), false, 2},
-		{"waits if it cannot be read", apply.Kept, map[string]any{"status": "x"}, false, 2},
-		{"waits for its conditions if we have created it", apply.Created, nil, false, 0},
+		{"settles if it is established", apply.Kept, withCondition("Established", "True"), nil, true, 1},
+		{"waits until it is established", apply.Kept, withCondition("Established", "False"), nil, false, 1},
+		{"waits for its conditions if we have created it", apply.Created, nil, nil, false, 0},
+		{"waits for its conditions if it has our label", apply.Kept, nil, &gate.CRD{}, false, 0},
 	} {
 		for _, mode := range []release.Mode{release.Initializing, release.Updating, release.Reconciling} {
 			t.Run(fmt.Sprintf("it %s, %s", tt.name, mode), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					c := newCluster()
+					c, plan := foreignCRD(t, mode)
 					c.answers["a"] = apply.Change{Action: tt.action}
-					c.states["a"] = observe.State{UID: "theirs", ResourceVersion: "1"}
 					c.live["a"] = tt.live
-					plan := newPlan(t, mode, createOnlyCRD(t))
+					if tt.object != nil {
+						c.objects["a"] = tt.object
+					}
 					progress, settled := c.roll(t, plan, rollout.Settled{})
 					assert.Equal(t, tt.want, progress.Complete, waitsFor(progress))
 					for range 3 {
@@ -654,13 +656,92 @@ func TestCreateOnlyCRDOfAnotherClientSettles(t *testing.T) {
 					}
 					time.Sleep(drift.WatchPatience)
 					c.roll(t, plan, settled)
-					log := c.takeLog()
-					reads := slices.DeleteFunc(log, func(s string) bool { return s != "read a" })
-					assert.Len(t, reads, tt.reads, "a change of the conditions has no event")
+					assert.Equal(t, tt.reads, c.reads("a"))
 				})
 			})
 		}
 	}
+}
+
+// foreignCRD returns a cluster in which another client has installed CRD a, and a plan with that CRD.
+func foreignCRD(t *testing.T, mode release.Mode) (*cluster, *rollout.Plan) {
+	t.Helper()
+	c := newCluster()
+	c.answers["a"] = apply.Change{Action: apply.Kept}
+	c.states["a"], c.version = observe.State{UID: "theirs", ResourceVersion: "1"}, 1
+	return c, newPlan(t, mode, createOnlyCRD(t))
+}
+
+// TestEventOfCRDOfAnotherClientCausesARead has the by-name watch report changes, which include those of the status.
+func TestEventOfCRDOfAnotherClientCausesARead(t *testing.T) {
+	t.Run("it settles with the event", func(t *testing.T) {
+		c, plan := foreignCRD(t, release.Updating)
+		c.live["a"] = withCondition("Established", "False")
+		progress, settled := c.roll(t, plan, rollout.Settled{})
+		require.False(t, progress.Complete)
+		c.live["a"] = withCondition("Established", "True")
+		c.touch("a", func(*observe.State) {})
+		progress, _ = c.roll(t, plan, settled)
+		assert.True(t, progress.Complete, waitsFor(progress))
+	})
+	t.Run("it waits again after another client has recreated it", func(t *testing.T) {
+		c, plan := foreignCRD(t, release.Updating)
+		c.live["a"] = withCondition("Established", "True")
+		progress, settled := c.roll(t, plan, rollout.Settled{})
+		require.True(t, progress.Complete)
+		c.live["a"] = withCondition("Established", "False")
+		c.live["a"]["metadata"] = map[string]any{"name": "a", "uid": "another"}
+		c.touch("a", func(s *observe.State) { s.UID = "another" })
+		progress, settled = c.roll(t, plan, settled)
+		assert.False(t, progress.Complete)
+		assert.Equal(t, 1, progress.Done, "it never decreases")
+		c.unsynced = true
+		progress, _ = c.roll(t, plan, settled)
+		assert.False(t, progress.Complete, "the last reading counts while the watch reports nothing")
+	})
+}
+
+// TestCRDOfAnotherClientThatCannotBeReadIsReported covers an error of the server, and an object that no server returns.
+func TestCRDOfAnotherClientThatCannotBeReadIsReported(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		err  error
+		live map[string]any
+		want string
+	}{
+		{"it reports an error", errors.New("the server is busy"), nil, "the server is busy"},
+		{"it reports an invalid object", nil, map[string]any{"status": "x"}, "conditions of CustomResourceDefinition.apiextensions.k8s.io a"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, plan := foreignCRD(t, release.Updating)
+				c.liveError, c.live["a"] = tt.err, tt.live
+				progress, settled := c.roll(t, plan, rollout.Settled{})
+				for range 3 {
+					progress, settled = c.roll(t, plan, settled)
+				}
+				require.Len(t, progress.Problems, 1)
+				assert.Contains(t, progress.Problems[0].Message, tt.want)
+				assert.Equal(t, 1, c.reads("a"))
+				c.liveError, c.live["a"] = nil, withCondition("Established", "True")
+				time.Sleep(time.Until(progress.RetryAt))
+				progress, _ = c.roll(t, plan, settled)
+				assert.True(t, progress.Complete, waitsFor(progress))
+			})
+		})
+	}
+	t.Run("it reports nothing if the pass is canceled", func(t *testing.T) {
+		c, plan := foreignCRD(t, release.Updating)
+		c.liveError, c.live["a"] = context.Canceled, withCondition("Established", "True")
+		ctx, cancel := context.WithCancel(t.Context())
+		c.onRead = cancel
+		progress, settled, err := c.executor().Run(ctx, plan, rollout.Settled{})
+		require.ErrorIs(t, err, context.Canceled)
+		assert.Empty(t, progress.Problems)
+		c.liveError = nil
+		progress, _ = c.roll(t, plan, settled)
+		assert.True(t, progress.Complete, waitsFor(progress))
+	})
 }
 
 // TestDeletedCRDOfAnotherClientDoesNotSettle has another client delete its CRD, before or after the rollout has found it. The operator
@@ -669,11 +750,9 @@ func TestDeletedCRDOfAnotherClientDoesNotSettle(t *testing.T) {
 	for _, mode := range []release.Mode{release.Initializing, release.Updating, release.Reconciling} {
 		for _, settles := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, settled before: %v", mode, settles), func(t *testing.T) {
-				c := newCluster()
-				c.answers["a"] = apply.Change{Action: apply.Kept}
+				c, plan := foreignCRD(t, mode)
 				c.states["a"] = observe.State{UID: "theirs", ResourceVersion: "1", Deleting: !settles}
 				c.live["a"] = withCondition("Established", "True")
-				plan := newPlan(t, mode, createOnlyCRD(t))
 				if !settles {
 					c.live["a"]["metadata"] = map[string]any{"deletionTimestamp": "2026-01-01T00:00:00Z"}
 				}
@@ -686,6 +765,7 @@ func TestDeletedCRDOfAnotherClientDoesNotSettle(t *testing.T) {
 				for range 2 {
 					progress, settled = c.roll(t, plan, settled)
 					assert.False(t, progress.Complete)
+					assert.Equal(t, settles, progress.Done == 1, "the number never decreases")
 					require.Len(t, progress.Problems, 1)
 					assert.Contains(t, progress.Problems[0].Message, "it will be recreated once it is gone")
 				}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/cluster-version/cvo/pkg/engine/drift"
+	"github.com/cluster-version/cvo/pkg/engine/gate"
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/engine/report"
 	"github.com/cluster-version/cvo/pkg/manifest"
@@ -45,12 +46,22 @@ type entry struct {
 	scaledToZero bool
 	// remaining is the remaining content of a namespace in deletion.
 	remaining remaining
-	// definition is the CRD of another client until it settles.
-	definition definition
+	// foreignCRD is the last reading of another client's CRD; zero for other objects.
+	foreignCRD foreignCRD
 }
 
 // remaining is the remaining content of a namespace at a resource version.
 type remaining struct{ version, text string }
+
+// foreignCRD is a CRD of another client at a resource version.
+type foreignCRD struct {
+	version string
+	// object is nil if the CRD did not exist, or after an error.
+	object gate.Object
+	// err is the error of the last read, and retryAt the time of the next one if no event occurs; nil if it succeeded.
+	err     error
+	retryAt time.Time
+}
 
 // wait is the progress of an object from its first attempt to a settled gate.
 type wait struct {
