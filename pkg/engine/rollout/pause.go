@@ -89,14 +89,19 @@ func (p *pass) nextBoundary() int {
 	return levels[index]
 }
 
-// paused describes the pause; it returns nil if nothing is paused.
-func (p *pass) paused(progress report.Progress) *report.Pause {
+// pausedBefore returns the first runlevel that must not start, and whether there is a pause.
+func (p *pass) pausedBefore() (before int, paused bool) {
 	if p.Executor == nil || p.plan.Mode() != release.Updating || len(p.plan.tasks) == 0 {
-		return nil // Settled.Progress has no Executor
+		return 0, false // Settled.Progress has no Executor
 	}
 	p.pause.mu.Lock()
-	before, paused := p.boundary()
-	p.pause.mu.Unlock()
+	defer p.pause.mu.Unlock()
+	return p.boundary()
+}
+
+// paused describes the pause; it returns nil if nothing is paused.
+func (p *pass) paused(progress report.Progress) *report.Pause {
+	before, paused := p.pausedBefore()
 	if !paused {
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/engine/observe"
 	"github.com/cluster-version/cvo/pkg/engine/report"
 	"github.com/cluster-version/cvo/pkg/engine/rollout"
+	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
@@ -73,6 +74,31 @@ func TestPauseHoldsTheNextRunlevel(t *testing.T) {
 	assert.Contains(t, c.takeLog(), "apply third")
 	assert.Nil(t, progress.Paused)
 	assert.True(t, progress.Complete)
+}
+
+// TestPauseIsTheReasonForUncheckedTombstones has a tombstone below the boundary of the pause and one above it.
+func TestPauseIsTheReasonForUncheckedTombstones(t *testing.T) {
+	c := newCluster()
+	tombstone := func(place, name string) *manifest.Manifest {
+		return parse(t, place, `{apiVersion: v1, kind: ConfigMap, metadata: {namespace: ns, name: `+name+`, annotations: {release.openshift.io/delete: "true"}}}`)
+	}
+	plan := newPlan(t, release.Updating, clusterOperator(t, "20_b_01", "gate", "1.1.0"), tombstone("20_b_02", "below"), tombstone("30_d_01", "above"))
+	executor := c.executor()
+	c.report("gate", "False", "False", "1.1.0")
+	progress, settled, err := executor.Run(t.Context(), plan, rollout.Settled{})
+	require.NoError(t, err)
+	const waits = "ConfigMap ns/below is not checked until the objects before it in the release have settled, ConfigMap ns/above is not checked "
+	assert.Equal(t, waits+"until the objects before it in the release have settled", progress.DeletionsUnknown)
+
+	executor.Pause(rollout.NoBoundary)
+	progress, settled, err = executor.Run(t.Context(), plan, settled)
+	require.NoError(t, err)
+	assert.Equal(t, waits+"while the rollout is paused before runlevel 30", progress.DeletionsUnknown)
+	assert.NotEmpty(t, settled.Progress(plan).DeletionsUnknown)
+	c.report("gate", "True", "False", "1.1.0")
+	progress, _, err = executor.Run(t.Context(), plan, settled)
+	require.NoError(t, err)
+	assert.Equal(t, "ConfigMap ns/above is not checked while the rollout is paused before runlevel 30", progress.DeletionsUnknown)
 }
 
 // TestPauseOfAnotherProcessIsKept checks a new process, in which no runlevel has started yet.

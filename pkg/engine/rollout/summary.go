@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/cluster-version/cvo/internal/printable"
@@ -71,16 +72,19 @@ func (p *pass) unknownDeletions(tombstones []*taskgraph.Node) string {
 	case !p.examined:
 		return report.DeletionsPending
 	}
+	before, paused := p.pausedBefore()
 	reasons := make([]string, 0, len(tombstones))
 	for _, n := range tombstones {
-		s := &p.slots[n.Index]
+		t, s := &p.plan.tasks[n.Index], &p.slots[n.Index]
 		switch {
 		case s.entry.wait.retry.err != nil:
 			reasons = append(reasons, s.entry.wait.retry.err.Error())
 		case s.unknown:
 			reasons = append(reasons, s.verdict.Message)
+		case paused && n.Runlevel >= before:
+			reasons = append(reasons, fmt.Sprintf("%s is not checked while the rollout is paused before runlevel %d", t.id, before))
 		default:
-			reasons = append(reasons, p.plan.tasks[n.Index].id.String()+" is not checked until the objects before it in the release have settled")
+			reasons = append(reasons, t.id.String()+" is not checked until the objects before it in the release have settled")
 		}
 	}
 	return printable.List(reasons, printable.Few)
