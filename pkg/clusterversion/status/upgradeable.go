@@ -23,12 +23,12 @@ func Obstacles(
 		rollout.Manifests = accepted.Payload.Manifests
 	}
 	switch {
-	case progress != nil && progress.DeletionsUnknown == "":
+	case progress != nil && progress.DeletionsUnknown == report.Unknown{}:
 	case stuck != nil && accepted == nil: // nothing is being deleted, and another release is the remedy
 	case stuck != nil:
 		rollout.DeletionsErr = stuck.Err
-	case progress != nil && progress.DeletionsUnknown != report.DeletionsPending:
-		rollout.DeletionsErr = errors.New(event.Steady(progress.DeletionsUnknown))
+	case progress != nil && !progress.DeletionsUnknown.Pending:
+		rollout.DeletionsErr = errors.New(event.Steady(progress.DeletionsUnknown.Reason))
 	default:
 		rollout.DeletionsErr = upgradeable.ErrPending
 	}

@@ -14,9 +14,6 @@ import (
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
-// DeletionsPending is the value of Progress.DeletionsUnknown before a pass has looked for the objects that the release deletes.
-const DeletionsPending = "the objects that the release deletes have not been checked yet"
-
 // Progress is the result of a pass and the source of status, metrics and views. It is immutable.
 type Progress struct {
 	Release release.Release `json:"release"`
@@ -42,9 +39,9 @@ type Progress struct {
 	ScaledToZero []manifest.ID `json:"scaledToZero,omitempty"`
 	// Deletions contains the incomplete deletions.
 	Deletions []Deletion `json:"deletions,omitempty"`
-	// DeletionsUnknown says why Deletions may lack some: this rollout has not found out about each object that the release deletes. It is
-	// DeletionsPending until a pass over observed objects has ended, and empty once all are known.
-	DeletionsUnknown string `json:"deletionsUnknown,omitempty"`
+	// DeletionsUnknown is set while Deletions may lack some, because this rollout has not found out about each object that the release
+	// deletes.
+	DeletionsUnknown Unknown `json:"deletionsUnknown,omitzero"`
 	// RetryAt is the time of the next pass if no event occurs, for example to retry a failed attempt; zero if the rollout waits only for
 	// events.
 	RetryAt time.Time `json:"retryAt,omitzero"`
@@ -152,6 +149,14 @@ type Deletion struct {
 	ID      manifest.ID `json:"object"`
 	Since   time.Time   `json:"since"`
 	Message string      `json:"message,omitempty"`
+}
+
+// Unknown describes why something is unknown; zero if it is known.
+type Unknown struct {
+	// Pending is true until a pass over observed objects has ended.
+	Pending bool `json:"pending,omitempty"`
+	// Reason is the reason why that pass did not find out; empty before.
+	Reason string `json:"reason,omitempty"`
 }
 
 // FirstOpen returns the lowest incomplete runlevel, or -1 if there is none.

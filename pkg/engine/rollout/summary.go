@@ -20,7 +20,7 @@ func (p *pass) progress() report.Progress {
 // progressLocked summarizes the slots; the caller holds the lock.
 func (p *pass) progressLocked() report.Progress {
 	progress := report.Progress{Release: p.plan.Release, Mode: p.plan.Mode(), Total: p.plan.total}
-	var unknown []*taskgraph.Node
+	var unknown []string
 	for _, n := range p.plan.Graph.Tasks() {
 		t, s := &p.plan.tasks[n.Index], &p.slots[n.Index]
 		applied, reached := s.entry.applied, s.entry.wait.reached
@@ -46,7 +46,11 @@ func (p *pass) progressLocked() report.Progress {
 			progress.Deletions = append(progress.Deletions, report.Deletion{ID: t.id, Since: applied.At, Message: applied.Message})
 		}
 		if n.Manifest.Tombstone() && (!s.entry.observed.Trusted || s.entry.wait.retry.err != nil) {
-			unknown = append(unknown, n)
+			if p.examined {
+				unknown = append(unknown, p.unknownDeletion(n, t, s))
+			} else {
+				progress.DeletionsUnknown.Pending = true
+			}
 		}
 		if waiting, ok := p.unvisitedWait(n, t, s); ok {
 			s = waiting
@@ -56,38 +60,26 @@ func (p *pass) progressLocked() report.Progress {
 		}
 		progress.RetryAt = earlier(progress.RetryAt, s.recheckAt)
 	}
-	progress.DeletionsUnknown = p.unknownDeletions(unknown)
+	progress.DeletionsUnknown.Reason = printable.List(unknown, printable.Few)
 	progress.Runlevels = report.Count(p.reached)
 	progress.Paused = p.paused(progress)
 	report.SortProblems(progress.Problems)
 	return progress
 }
 
-// unknownDeletions returns Progress.DeletionsUnknown for the tombstones whose objects this rollout does not know to be deleted, or whose
-// deletion failed: such a request may have reached the server. The caller holds the lock.
-func (p *pass) unknownDeletions(tombstones []*taskgraph.Node) string {
-	switch {
-	case len(tombstones) == 0:
-		return ""
-	case !p.examined:
-		return report.DeletionsPending
-	}
+// unknownDeletion returns the reason why this rollout does not know whether the object of a tombstone is deleted. That includes a deletion
+// that failed: such a request may have reached the server. The caller holds the lock.
+func (p *pass) unknownDeletion(n *taskgraph.Node, t *task, s *slot) string {
 	before, paused := p.pausedBefore()
-	reasons := make([]string, 0, len(tombstones))
-	for _, n := range tombstones {
-		t, s := &p.plan.tasks[n.Index], &p.slots[n.Index]
-		switch {
-		case s.entry.wait.retry.err != nil:
-			reasons = append(reasons, s.entry.wait.retry.err.Error())
-		case s.unknown:
-			reasons = append(reasons, s.verdict.Message)
-		case paused && n.Runlevel >= before:
-			reasons = append(reasons, fmt.Sprintf("%s is not checked while the rollout is paused before runlevel %d", t.id, before))
-		default:
-			reasons = append(reasons, t.id.String()+" is not checked until the objects before it in the release have settled")
-		}
+	switch {
+	case s.entry.wait.retry.err != nil:
+		return s.entry.wait.retry.err.Error()
+	case s.unknown:
+		return s.verdict.Message
+	case paused && n.Runlevel >= before:
+		return fmt.Sprintf("%s is not checked while the rollout is paused before runlevel %d", t.id, before)
 	}
-	return printable.List(reasons, printable.Few)
+	return t.id.String() + " is not checked until the objects before it in the release have settled"
 }
 
 // earlier returns the earlier of two times, where zero means never.
