@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/inclusion"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
@@ -84,6 +85,22 @@ func TestLoadOrdersManifestsAndReadsMetadata(t *testing.T) {
 	assert.Equal(t, "out", p.Excluded[0].Manifest.ID().Name)
 	assert.Equal(t, "no annotations", p.Excluded[0].Reason)
 	assert.NotContains(t, p.Excluded[0].Manifest.Object.Object, "data")
+}
+
+// TestInventoryMarksExcludedCreateOnlyObjects has an object that the cluster excludes, so that Excluded contains it without its content.
+func TestInventoryMarksExcludedCreateOnlyObjects(t *testing.T) {
+	p, err := payload.Load(files(
+		"release-manifests/0000_10_a_01.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: once, annotations: {"+api.CreateOnlyAnnotation+": \"true\"}}\n",
+		"release-manifests/0000_10_a_02.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: out}\n",
+	), "x", payload.Options{})
+	require.NoError(t, err)
+	require.Len(t, p.Excluded, 2)
+	once, out := manifest.ID{Kind: "ConfigMap", Name: "once"}, manifest.ID{Kind: "ConfigMap", Name: "out"}
+	named, skipped := p.Named()
+	inv := inventory.Plan(inventory.Inventory{}.With(inventory.Record{ID: once}, inventory.Record{ID: out}), named, skipped, p.Release.Version)
+	assert.Empty(t, inv.Orphans(), "the release contains both")
+	assert.True(t, inv.Records[once].CreateOnly)
+	assert.False(t, inv.Records[out].CreateOnly)
 }
 
 func TestLoadFiltersByTheMajorVersion(t *testing.T) {

@@ -137,10 +137,10 @@ func (a Applied) Canceled() Applied {
 }
 
 // RetryAt returns the time of the next apply of an object whose definition was changed at definedAt; zero if there is none. definedAt is zero
-// if it was not changed. An API server serves a changed CustomResourceDefinition a moment after it has accepted it. Until then it drops new
-// fields. So the retries of an object with dropped fields begin after a second and end after a minute, with delays that double. Until then the
-// API server also stores objects without new defaults. Reads add only the defaults of the stored version. So if the definition has several
-// versions, an object that was applied within the first second is applied once more.
+// if it was not changed. An API server serves a changed CustomResourceDefinition a moment after it has accepted it. Before that moment, it
+// drops new fields, and stores objects without new defaults. So the retries of an object with dropped fields begin after a second and end
+// after a minute, with delays that double. Reads add only the defaults of the stored version. So if the definition has several versions, an
+// object that was applied within the first second is applied once more.
 func (a Applied) RetryAt(definedAt time.Time, severalVersions bool) time.Time {
 	tried := a.At.Sub(definedAt)
 	lacksDefaults := severalVersions && tried >= 0 && tried < firstRetry
