@@ -266,26 +266,44 @@ spec: {policyName: `+ns+`, validationActions: [Deny], matchResources: {namespace
 
 // The server records no time for a scale, and no owner for a scale to 0.
 func TestTheClientThatScalesAWorkloadIsKnown(t *testing.T) {
-	ns := namespace(t)
-	a, _ := connect(t, owner)
-	m := scalable(t, "Deployment", ns, "replicas: 3")
-	must(t, a, m)
-	as(t, "editor", m, types.MergePatchType, `{"spec":{"minReadySeconds":5}}`)
-	scaler := func() string { return ownership.Scaler(live(t, m).GetManagedFields()) }
-	scale := func(n int) {
-		t.Helper()
-		body := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, n)
-		require.NoError(t, otherClient(t).SubResource("scale").Patch(t.Context(), live(t, m), client.RawPatch(types.MergePatchType, body),
-			client.WithSubResourceBody(&autoscalingv1.Scale{}), client.FieldOwner("console")))
+	deployments, _ := connect(t, owner)
+	custom, pool := pools(t, "granular")
+	for _, tt := range []struct {
+		name  string
+		by    *apply.Applier
+		m     *manifest.Manifest
+		edit  string
+		field []string
+	}{
+		{"Deployment", deployments, scalable(t, "Deployment", namespace(t), "replicas: 3"), `{"spec":{"minReadySeconds":5}}`, []string{"spec", "replicas"}},
+		{"custom resource", custom, pool("{size: {count: 3}}"), `{"spec":{"note":"x"}}`, []string{"spec", "size", "count"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			must(t, tt.by, tt.m)
+			as(t, "editor", tt.m, types.MergePatchType, tt.edit)
+			scaler := func() (manager string) {
+				manager, field := ownership.Scaler(live(t, tt.m).GetManagedFields())
+				if manager != "" {
+					assert.Equal(t, tt.field, field)
+				}
+				return manager
+			}
+			scale := func(n int) {
+				t.Helper()
+				body := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, n)
+				require.NoError(t, otherClient(t).SubResource("scale").Patch(t.Context(), live(t, tt.m), client.RawPatch(types.MergePatchType, body),
+					client.WithSubResourceBody(&autoscalingv1.Scale{}), client.FieldOwner("console")))
+			}
+			assert.Empty(t, scaler())
+			scale(3)
+			assert.Empty(t, scaler(), "the number is still ours")
+			scale(5)
+			assert.Equal(t, "console", scaler())
+			assert.Equal(t, "editor", ownership.Writer(live(t, tt.m).GetManagedFields()))
+			must(t, tt.by, tt.m)
+			assert.Empty(t, scaler(), "the number is ours again")
+			scale(0)
+			assert.Empty(t, scaler())
+		})
 	}
-	assert.Empty(t, scaler())
-	scale(3)
-	assert.Empty(t, scaler(), "the number is still ours")
-	scale(5)
-	assert.Equal(t, "console", scaler())
-	assert.Equal(t, "editor", ownership.Writer(live(t, m).GetManagedFields()))
-	must(t, a, m)
-	assert.Empty(t, scaler(), "the number is ours again")
-	scale(0)
-	assert.Empty(t, scaler())
 }

@@ -1,10 +1,10 @@
 package ownership
 
 import (
-	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
 // Writer returns the manager of the newest entry. It ignores our own Apply entry, the entry of GiveUp, and entries of subresources other
@@ -30,18 +30,46 @@ func Writer(entries []metav1.ManagedFieldsEntry) string {
 	return writer
 }
 
-// Scaler returns the manager that last set spec.replicas through the subresource scale, if the field is no longer ours; otherwise "". The API
-// server records no time for such a write, so Writer takes it for the oldest. It records nothing at all for a scale to 0.
-func Scaler(entries []metav1.ManagedFieldsEntry) string {
-	scaler := ""
+// Scaler returns the manager that last set the number of replicas through the subresource scale, and the path of that field, if the field is no
+// longer ours; otherwise zero values. The API server records no time for such a write, so Writer takes it for the oldest. It records nothing
+// at all for a scale to 0. The subresource writes a single field, which the definition of a custom resource names.
+func Scaler(entries []metav1.ManagedFieldsEntry) (manager string, field []string) {
+	var scaled *fieldpath.Set
 	for i := range entries {
-		if e := &entries[i]; e.Subresource == "scale" && e.Manager != keeper && namesReplicas(e) {
-			scaler = e.Manager
+		e := &entries[i]
+		if e.Subresource != "scale" || e.Manager == keeper {
+			continue
+		}
+		if set, ok := readSet(e); ok && set.Size() == 1 {
+			manager, scaled = e.Manager, set
 		}
 	}
-	// Almost no object has been scaled, so our entry, which is long, is searched last.
-	if scaler != "" && slices.ContainsFunc(entries, func(e metav1.ManagedFieldsEntry) bool { return isOurs(&e) && namesReplicas(&e) }) {
-		return ""
+	if scaled == nil {
+		return "", nil
 	}
-	return scaler
+	// Almost no object has been scaled, so our entry, which is long, is read last.
+	for i := range entries {
+		if e := &entries[i]; isOurs(e) {
+			if set, ok := readSet(e); ok && !set.Intersection(scaled).Empty() {
+				return "", nil
+			}
+		}
+	}
+	scaled.Iterate(func(path fieldpath.Path) { field = fieldNames(path) })
+	if field == nil {
+		return "", nil
+	}
+	return manager, field
+}
+
+// fieldNames returns the path as names of fields; nil if it has other elements.
+func fieldNames(path fieldpath.Path) []string {
+	names := make([]string, 0, len(path))
+	for _, element := range path {
+		if element.FieldName == nil {
+			return nil
+		}
+		names = append(names, *element.FieldName)
+	}
+	return names
 }

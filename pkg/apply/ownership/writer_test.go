@@ -45,6 +45,7 @@ func TestWriterIsTheLatestForeignManager(t *testing.T) {
 
 func TestScalerTookTheNumberOfReplicas(t *testing.T) {
 	const update, replicas = metav1.ManagedFieldsOperationUpdate, `{"f:spec":{"f:replicas":{}}}`
+	const size = `{"f:spec":{"f:pool":{"f:size":{}}}}`
 	scale := func(manager, fields string) metav1.ManagedFieldsEntry {
 		e := entry(manager, update, fields)
 		e.Subresource = "scale"
@@ -54,14 +55,24 @@ func TestScalerTookTheNumberOfReplicas(t *testing.T) {
 		name    string
 		entries []metav1.ManagedFieldsEntry
 		want    string
+		field   []string
 	}{
-		{"is empty without entries", nil, ""},
-		{"is the client that scaled", []metav1.ManagedFieldsEntry{ours("{}"), scale("a", replicas)}, "a"},
-		{"is not a client that wrote our number", []metav1.ManagedFieldsEntry{ours(replicas), scale("a", replicas)}, ""},
-		{"is not a client of the object itself", []metav1.ManagedFieldsEntry{ours("{}"), entry("a", update, replicas)}, ""},
-		{"is not the entry of a number that we gave up", []metav1.ManagedFieldsEntry{ours("{}"), scale("kept-scale", replicas)}, ""},
+		{"is empty without entries", nil, "", nil},
+		{"is the client that scaled", []metav1.ManagedFieldsEntry{ours("{}"), scale("a", replicas)}, "a", []string{"spec", "replicas"}},
+		{"is the last client that scaled", []metav1.ManagedFieldsEntry{ours("{}"), scale("a", replicas), scale("b", replicas)}, "b", []string{"spec", "replicas"}},
+		{"is not a client that wrote our number", []metav1.ManagedFieldsEntry{ours(replicas), scale("a", replicas)}, "", nil},
+		{"is not a client of the object itself", []metav1.ManagedFieldsEntry{ours("{}"), entry("a", update, replicas)}, "", nil},
+		{"is not the entry of a number that we gave up", []metav1.ManagedFieldsEntry{ours("{}"), scale("kept-scale", replicas)}, "", nil},
+		{"is the client that scaled a custom resource", []metav1.ManagedFieldsEntry{ours(replicas), scale("a", size)}, "a", []string{"spec", "pool", "size"}},
+		{"is not a client that wrote our number in a custom resource", []metav1.ManagedFieldsEntry{ours(size), scale("a", size)}, "", nil},
+		{"is not an entry without fields", []metav1.ManagedFieldsEntry{ours("{}"), scale("a", "{}")}, "", nil},
+		{"is not an entry with another kind of field", []metav1.ManagedFieldsEntry{ours("{}"), scale("a", `{"f:spec":{"v:1":{}}}`)}, "", nil},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) { assert.Equal(t, tt.want, ownership.Scaler(tt.entries)) })
+		t.Run(tt.name, func(t *testing.T) {
+			manager, field := ownership.Scaler(tt.entries)
+			assert.Equal(t, tt.want, manager)
+			assert.Equal(t, tt.field, field)
+		})
 	}
 }

@@ -47,8 +47,10 @@ type State struct {
 	Time int64
 	// Writer is the manager of the last write other than our applies; see ownership.Writer.
 	Writer string
-	// Scaler is the manager that took spec.replicas from us through the subresource scale; see ownership.Scaler.
-	Scaler string
+	// Scaler is the manager that took the number of replicas from us through the subresource scale, and ScaledField the path of the number;
+	// both are empty for almost every object. See ownership.Scaler.
+	Scaler      string
+	ScaledField []string
 	// Deleting is true while the object is being deleted. Finalizers then contains the first finalizers that the deletion waits for;
 	// otherwise it is nil.
 	Deleting   bool

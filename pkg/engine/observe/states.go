@@ -29,11 +29,12 @@ func reduce(m *metav1.PartialObjectMetadata, n *names) *object {
 			Fields:          ownership.Ours(m.ManagedFields),
 			Time:            ownership.Time(m.ManagedFields),
 			Writer:          n.intern(ownership.Writer(m.ManagedFields)),
-			Scaler:          n.intern(ownership.Scaler(m.ManagedFields)),
 			Deleting:        m.DeletionTimestamp != nil,
 			Replicas:        ownership.MayOwnReplicas(m.ManagedFields),
 		},
 	}
+	scaler, field := ownership.Scaler(m.ManagedFields)
+	o.Scaler, o.ScaledField = n.intern(scaler), bounded(field, maxScaledField)
 	if o.Deleting {
 		o.Finalizers = bounded(m.Finalizers, maxFinalizers)
 	}

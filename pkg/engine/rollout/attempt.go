@@ -155,7 +155,7 @@ func writerOf(m *manifest.Manifest, look observe.Look) string {
 	switch {
 	case look.State == nil:
 		return ""
-	case look.State.Scaler != "" && !m.LeavesOut("spec", "replicas"): // otherwise, scaling is no drift
+	case look.State.Scaler != "" && !m.LeavesOut(look.State.ScaledField...): // otherwise, scaling is no drift
 		return look.State.Scaler
 	}
 	return look.State.Writer

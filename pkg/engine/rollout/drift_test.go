@@ -87,16 +87,25 @@ func TestRunRepairsDrift(t *testing.T) {
 }
 
 func TestRepairsNameTheClientThatScaledAWorkload(t *testing.T) {
-	for _, tt := range []struct{ name, spec, want string }{
-		{"names the client that scaled it", "{replicas: 3}", "console"},
-		{"names another writer if the manifest sets no number", "{}", "kubectl"},
+	replicas, size := []string{"spec", "replicas"}, []string{"spec", "size"}
+	for _, tt := range []struct {
+		name, kind, spec string
+		field            []string
+		want             string
+	}{
+		{"names the client that scaled it", "Deployment", "{replicas: 3}", replicas, "console"},
+		{"names another writer if the manifest sets no number", "Deployment", "{}", replicas, "kubectl"},
+		{"names the client that scaled a custom resource", "Pool", "{size: 3}", size, "console"},
+		{"names another writer if the custom resource sets no number", "Pool", "{replicas: 3}", size, "kubectl"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCluster()
-			m := parse(t, "10_a_01", "{apiVersion: apps/v1, kind: Deployment, metadata: {namespace: ns, name: a}, spec: "+tt.spec+"}")
+			m := parse(t, "10_a_01", "{apiVersion: apps/v1, kind: "+tt.kind+", metadata: {namespace: ns, name: a}, spec: "+tt.spec+"}")
 			plan := newPlan(t, release.Reconciling, m)
 			_, settled := c.roll(t, plan, rollout.Settled{})
-			c.touch("a", func(s *observe.State) { s.Fields, s.Writer, s.Scaler = ownership.Hash{1}, "kubectl", "console" })
+			c.touch("a", func(s *observe.State) {
+				s.Fields, s.Writer, s.Scaler, s.ScaledField = ownership.Hash{1}, "kubectl", "console", tt.field
+			})
 			var reported []report.Repaired
 			executor := c.executor()
 			executor.Repaired = func(r report.Repaired) { reported = append(reported, r) }
