@@ -199,25 +199,29 @@ func (ca authority) bundle() string {
 }
 
 // renewed returns the CA in its required state at the given time, and whether it has changed. A CA with a shorter life than ours, for
-// example one from an administrator, is renewed in the middle of its life.
+// example one from an administrator, is renewed in the middle of its life. The clocks of replicas may differ: what one replica writes,
+// another one must not undo.
 func (ca authority) renewed(now time.Time) (authority, bool, error) {
 	changed := false
-	if ca.next != nil && now.Before(ca.next.certificate.NotBefore) {
-		ca.next, changed = nil, true
-	}
-	if !isValid(ca.current.certificate, now) { // no replica ran for a year, so none has a valid certificate; or the creator's clock was ahead
+	if current := ca.current.certificate; !isValid(current, now) {
+		if now.Before(current.NotBefore) { // the creator's clock was ahead, or ours is behind and certificates of this CA are in use
+			ca.previous = append([]*x509.Certificate{current}, ca.previous...)
+		} else { // no replica ran for a year, so none has a valid certificate
+			ca.previous = nil
+		}
 		ca.current, changed = nil, true
 		if ca.next != nil && isValid(ca.next.certificate, now) {
 			ca.current = ca.next
 		}
-		ca.next, ca.previous = nil, nil
+		ca.next = nil
 		if ca.current == nil {
 			var err error
 			ca.current, err = newSigner(ca.name, now)
 			return ca, true, err
 		}
 	}
-	if ca.next == nil && !now.Before(ca.nextDue()) {
+	// If a clock was far ahead, the next CA is not valid when it is needed. It has not signed anything.
+	if !now.Before(ca.nextDue()) && (ca.next == nil || now.Before(ca.next.certificate.NotBefore)) {
 		var err error
 		if ca.next, err = newSigner(ca.name, now); err != nil {
 			return ca, false, err
@@ -261,7 +265,7 @@ func (ca authority) signsFrom() time.Time {
 // previousDue returns the time when the previous CAs are removed.
 func (ca authority) previousDue() time.Time { return ca.current.made().Add(caPublished + caKept) }
 
-// due returns the time of the next change by renewed.
+// due returns the time of the next change by renewed. It expects no differences between clocks, which renewed corrects later.
 func (ca authority) due() time.Time {
 	at := ca.nextDue()
 	if ca.next != nil {

@@ -122,14 +122,99 @@ func TestServingCAOfAFastClockIsReplaced(t *testing.T) {
 	_, ok := ca.signed(certificate, now)
 	assert.False(t, ok, "a serving certificate of a fast clock is replaced as well")
 
-	ca.next = fast.current
-	ca, changed, err = ca.renewed(now)
-	require.NoError(t, err)
-	assert.True(t, changed)
-	assert.Nil(t, ca.next)
+	assert.NoError(t, verifies(t, ca.bundle(), early, now.Add(2*time.Hour)), "if instead this clock is behind, the serving certificate is in use")
 	_, changed, err = ca.renewed(now.Add(2 * time.Hour))
 	require.NoError(t, err)
 	assert.False(t, changed, "the process with the fast clock accepts the CA")
+}
+
+// TestReplicasWithSkewedClocksShareTheServingCA runs two replicas until the first CA has been renewed. Clients have the clock of the replica
+// that is ahead, which also creates the first CA.
+func TestReplicasWithSkewedClocksShareTheServingCA(t *testing.T) {
+	const day = 24 * time.Hour
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	names := newServerNames("host", Options{Service: service, Namespace: "openshift-cluster-version"})
+	key, err := newKey()
+	require.NoError(t, err)
+	for _, tt := range []struct {
+		apart string
+		skew  time.Duration
+		// writes counts the creation, the next CA, its first use and the removal of the previous one.
+		writes int
+	}{
+		{"minutes", 5 * time.Minute, 4},
+		{"hours", 3 * time.Hour, 4 + 2}, // the first CA is replaced, and removed later
+		{"days", 30 * time.Hour, 4 + 3}, // the next one is replaced as well, and removed together with its predecessor
+	} {
+		t.Run("it accepts clocks that are apart by "+tt.apart, func(t *testing.T) {
+			ca, err := newAuthority(service, start.Add(tt.skew))
+			require.NoError(t, err)
+			leaf := func(now time.Time) *x509.Certificate {
+				der, err := ca.sign(key, names, now)
+				require.NoError(t, err)
+				certificate, err := x509.ParseCertificate(der)
+				require.NoError(t, err)
+				return certificate
+			}
+			// The second certificate of each replica is the earlier one.
+			behind, ahead := [2]*x509.Certificate{leaf(start)}, [2]*x509.Certificate{leaf(start.Add(tt.skew))}
+			replicas := []struct {
+				skew   time.Duration
+				leaves *[2]*x509.Certificate
+			}{{0, &behind}, {tt.skew, &ahead}}
+			writes, stale := 1, []string{}
+			for at := start; at.Before(start.Add(caLifetime - caRenewal + 100*day)); at = at.Add(day / 2) {
+				for _, r := range append(replicas, replicas...) { // each sees the writes of the other one
+					now := at.Add(r.skew)
+					renewed, changed, err := ca.renewed(now)
+					require.NoError(t, err)
+					if ca = renewed; changed {
+						writes++
+					}
+					if _, ok := ca.signed(r.leaves[0], now); !ok {
+						*r.leaves = [2]*x509.Certificate{leaf(now), r.leaves[0]}
+					}
+				}
+				client := at.Add(tt.skew)
+				for _, leaf := range []*x509.Certificate{behind[0], behind[1], ahead[0], ahead[1]} {
+					if leaf != nil && client.Before(leaf.NotAfter) {
+						require.NoError(t, verifies(t, ca.bundle(), leaf.Raw, client))
+					}
+				}
+				if stale = append(stale, ca.bundle()); len(stale) > 2 && tt.skew < caPublished {
+					require.NoError(t, verifies(t, stale[len(stale)-2], behind[0].Raw, client), "a bundle from 12 hours ago contains the current signer")
+				}
+			}
+			assert.Equal(t, tt.writes, writes)
+		})
+	}
+}
+
+// TestNextServingCAFromTheFutureIsReplaced has a next CA from a process whose clock was years ahead.
+func TestNextServingCAFromTheFutureIsReplaced(t *testing.T) {
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	ca, err := newAuthority(service, start)
+	require.NoError(t, err)
+	future := start.Add(5 * 365 * 24 * time.Hour)
+	ca.next, err = newSigner(service, future)
+	require.NoError(t, err)
+	_, changed, err := ca.renewed(start)
+	require.NoError(t, err)
+	assert.False(t, changed, "the process with the fast clock would create it again")
+
+	due := ca.nextDue()
+	renewed, changed, err := ca.renewed(due)
+	require.NoError(t, err)
+	require.True(t, changed)
+	assert.Equal(t, ca.current, renewed.current)
+	assert.True(t, isValid(renewed.next.certificate, due))
+	_, changed, err = renewed.renewed(future.Add(-4 * 365 * 24 * time.Hour))
+	require.NoError(t, err)
+	assert.False(t, changed, "one write is enough")
+	renewed, _, err = renewed.renewed(due.Add(caPublished))
+	require.NoError(t, err)
+	assert.True(t, isValid(renewed.current.certificate, due.Add(caPublished)))
+	assert.Equal(t, []*x509.Certificate{ca.current.certificate}, renewed.previous)
 }
 
 func TestServingCertificateExpiresNoLaterThanTheCA(t *testing.T) {

@@ -40,8 +40,8 @@ type Keeper struct {
 	bundle  watch.Latest[*corev1.ConfigMap]
 }
 
-// retryMost is the longest interval between two steps.
-const retryMost = 10 * time.Minute
+// maxInterval is the longest interval between two steps. It limits the delay of retries, and the time until a corrected clock is noticed.
+const maxInterval = 10 * time.Minute
 
 // KeeperOptions configures a Keeper. No field has a default.
 type KeeperOptions struct {
@@ -95,7 +95,7 @@ func (k *Keeper) keepOn(ctx context.Context) {
 func (k *Keeper) step(ctx context.Context) time.Duration {
 	now := k.clock.Now()
 	ca, err := k.keepCA(ctx, now)
-	due := now.Add(retryMost)
+	due := now.Add(maxInterval)
 	if err == nil {
 		due, err = k.renewLeaf(ctx, ca, now)
 	}
@@ -105,18 +105,18 @@ func (k *Keeper) step(ctx context.Context) time.Duration {
 	switch {
 	case err == nil:
 		k.failures = 0
-		return min(max(due.Sub(now), time.Second), retryMost) // the clock may be corrected at any time
+		return min(max(due.Sub(now), time.Second), maxInterval)
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
 		// Another replica was first. The watch reports its object; otherwise the next step fails in the same way.
 		return time.Second
 	case ctx.Err() != nil:
-		return retryMost
+		return maxInterval
 	}
 	if k.failures == 0 {
 		logr.FromContextOrDiscard(ctx).Error(err, "cannot maintain the serving CA; the current certificate stays in use")
 	}
 	k.failures++
-	return backoff.Doubling{First: 2 * time.Second, Max: retryMost}.After(k.failures)
+	return backoff.Doubling{First: 2 * time.Second, Max: maxInterval}.After(k.failures)
 }
 
 // renewLeaf makes the endpoint serve a certificate from the CA. It returns the time when something is due next.
