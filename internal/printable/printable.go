@@ -1,7 +1,7 @@
 // Package printable makes text safe to print on a terminal. Names and messages from a release, a cluster or a registry may contain
 // characters that a terminal would interpret. Text is for names and values: it shows a line break as a question mark. Lines is for text with
 // several lines. For a message that must fit on one line, use terminal.OneLine, which joins lines with spaces. Excerpt limits the length of a
-// text, List the number of names.
+// text, List the number of names. Steady removes the part of an error text that differs each time.
 package printable
 
 import (

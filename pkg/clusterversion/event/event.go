@@ -4,7 +4,6 @@ package event
 
 import (
 	"fmt"
-	"regexp"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -24,15 +23,12 @@ func Warning(reason, format string, args ...any) Event {
 	return Event{corev1.EventTypeWarning, reason, fmt.Sprintf(format, args...)}
 }
 
-// ownAddress matches the local ip:port in network and DNS errors.
-var ownAddress = regexp.MustCompile(`(?:[0-9]{1,3}(?:\.[0-9]{1,3}){3}|\[[0-9A-Za-z:.%_-]+\]):[0-9]+->`)
-
 // MaxMessage limits a message in bytes. It may quote megabytes of a release, which neither a status nor an event can hold.
 const MaxMessage = 32 << 10
 
-// Steady truncates an error text to MaxMessage and removes the local address. Its port differs each time, and the texts of conditions and
-// events must not change with it. Conditions and events are truncated again where they are written; Steady bounds what is kept until then,
+// Steady truncates an error text to MaxMessage and removes the variable parts, see printable.Steady. The texts of conditions and events must
+// not change with them. Conditions and events are truncated again where they are written; Steady bounds what is kept until then,
 // such as the message of a rejected release.
 func Steady(text string) string {
-	return printable.Excerpt(ownAddress.ReplaceAllString(text, ""), MaxMessage)
+	return printable.Excerpt(printable.Steady(text), MaxMessage)
 }

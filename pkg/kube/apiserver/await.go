@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/cluster-version/cvo/internal/backoff"
+	"github.com/cluster-version/cvo/internal/printable"
 )
 
 // ErrAway means that the context ended before the API server responded.
@@ -36,7 +37,7 @@ func Retry(ctx context.Context, do func() error) error {
 		if err == nil || ctx.Err() == nil && !IsTransient(err) && !apierrors.IsForbidden(err) {
 			return err
 		}
-		if text := err.Error(); text != logged {
+		if text := printable.Steady(err.Error()); text != logged {
 			logged = text
 			logr.FromContextOrDiscard(ctx).Info("waiting for the API server", "error", text)
 		}

@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -58,5 +60,21 @@ func TestStartWaitsForTheServer(t *testing.T) {
 			require.ErrorIs(t, err, syscall.ECONNREFUSED)
 			require.ErrorIs(t, err, ErrAway)
 		})
+	})
+}
+
+// TestStartLogsAReasonOnce has connections that break, each with another local port.
+func TestStartLogsAReasonOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lines []string
+		log := funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{})
+		port := 40000
+		require.NoError(t, Retry(logr.NewContext(t.Context(), log), func() error {
+			if port++; port > 40005 {
+				return nil
+			}
+			return &net.OpError{Op: "read", Net: "tcp", Source: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 5), Port: port}, Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 6443}, Err: syscall.ECONNRESET}
+		}))
+		assert.Equal(t, []string{`"level"=0 "msg"="waiting for the API server" "error"="read tcp 10.0.0.1:6443: connection reset by peer"`}, lines)
 	})
 }

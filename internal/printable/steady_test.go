@@ -1,11 +1,11 @@
-package event_test
+package printable_test
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/cluster-version/cvo/pkg/clusterversion/event"
+	"github.com/cluster-version/cvo/internal/printable"
 )
 
 func TestSteadyRemovesVariableParts(t *testing.T) {
@@ -19,7 +19,7 @@ func TestSteadyRemovesVariableParts(t *testing.T) {
 		{"keeps other text", "a->b: 1:2->3", "a->b: 1:2->3"},
 	} {
 		t.Run("it "+tt.name, func(t *testing.T) {
-			assert.Equal(t, tt.want, event.Steady(tt.text))
+			assert.Equal(t, tt.want, printable.Steady(tt.text))
 		})
 	}
 }
