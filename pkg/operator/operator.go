@@ -5,7 +5,6 @@ package operator
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/go-logr/logr"
@@ -14,6 +13,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/clusterversion/background"
 	"github.com/cluster-version/cvo/pkg/kube/apiserver"
 	"github.com/cluster-version/cvo/pkg/kube/lead"
+	"github.com/cluster-version/cvo/pkg/kube/replica"
 	"github.com/cluster-version/cvo/pkg/operator/endpoint"
 	"github.com/cluster-version/cvo/pkg/operator/handover"
 )
@@ -30,12 +30,7 @@ func Run(ctx context.Context, options Options) error {
 	}
 	ctx = logr.NewContext(ctx, options.Log)
 	options.Config = apiserver.LimitBuffers(options.Config)
-	err := run(ctx, options)
-	if errors.Is(err, apiserver.ErrAway) {
-		options.Log.Info("ending", "error", err.Error())
-		return nil // ctx has ended
-	}
-	return err
+	return replica.End(options.Log, run(ctx, options))
 }
 
 func run(ctx context.Context, options Options) error {

@@ -1,13 +1,17 @@
 package operator
 
 import (
+	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -56,6 +60,25 @@ func TestStartOutlastsABusyServer(t *testing.T) {
 	for path, left := range answers {
 		assert.Empty(t, left, path)
 	}
+}
+
+// TestEndIsNormalWhileTheServerIsAway ends the operator during its first wait.
+func TestEndIsNormalWhileTheServerIsAway(t *testing.T) {
+	ctx, end := context.WithTimeout(t.Context(), time.Minute)
+	var log strings.Builder
+	err := Run(ctx, Options{
+		Config: &rest.Config{Host: "http://127.0.0.1:1"}, PodNamespace: "ns", PodName: "pod",
+		LeaseDuration: time.Minute, RenewDeadline: 40 * time.Second, RetryPeriod: 10 * time.Second,
+		Log: funcr.NewJSON(func(line string) {
+			fmt.Fprintln(&log, line)
+			if strings.Contains(line, `"msg":"waiting for the API server"`) {
+				end()
+			}
+		}, funcr.Options{}),
+	})
+	require.NoError(t, err)
+	assert.Contains(t, log.String(), `"msg":"waiting for the API server"`, "the operator was ended by this line")
+	assert.Contains(t, log.String(), `"msg":"ending"`)
 }
 
 // busyMapper is a mapper whose first lookups fail.

@@ -8,14 +8,12 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"time"
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/rest"
 
 	"github.com/cluster-version/cvo/internal/backoff"
 	"github.com/cluster-version/cvo/internal/printable"
@@ -47,22 +45,15 @@ func Retry(ctx context.Context, do func() error) error {
 	}
 }
 
-// Discovering returns a constructor of a manager's mapper that reads the served kinds at once, see Retry. The manager would read them once
-// and fail.
-func Discovering(ctx context.Context, provide func(*rest.Config, *http.Client) (meta.RESTMapper, error)) func(*rest.Config, *http.Client) (meta.RESTMapper, error) {
-	return func(cfg *rest.Config, client *http.Client) (meta.RESTMapper, error) {
-		mapper, err := provide(cfg, client)
-		if err != nil {
-			return nil, err
+// Discover makes a mapper read the served kinds, see Retry. A manager would read them once and fail.
+func Discover(ctx context.Context, mapper meta.RESTMapper) error {
+	return Retry(ctx, func() error {
+		_, err := mapper.RESTMapping(schema.GroupKind{Group: "coordination.k8s.io", Kind: "Lease"}, "v1")
+		if meta.IsNoMatchError(err) {
+			return nil
 		}
-		return mapper, Retry(ctx, func() error {
-			_, err := mapper.RESTMapping(schema.GroupKind{Group: "coordination.k8s.io", Kind: "Lease"}, "v1")
-			if meta.IsNoMatchError(err) {
-				return nil
-			}
-			return err
-		})
-	}
+		return err
+	})
 }
 
 // IsTransient reports whether the server does not respond or is unavailable for now. Invalid certificates and unknown host names do not

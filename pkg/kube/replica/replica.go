@@ -7,10 +7,13 @@ package replica
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -86,6 +89,18 @@ func New(ctx context.Context, cfg *rest.Config, o Options) (*Replica, error) {
 		return nil, err
 	}
 	cfg.Wrap(candidate.Fence().Wrap)
+	transport, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("creating a client for discovery: %w", err)
+	}
+	// The manager would log an error even at a normal end, so there is none before the server responds.
+	mapper, err := process.MapperUntil(managed)(cfg, transport)
+	if err == nil {
+		err = apiserver.Discover(ctx, mapper)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the API server: %w", err)
+	}
 	once, graceful := true, process.RunnableLimit
 	r.Manager, err = manager.New(cfg, manager.Options{
 		Scheme:                              o.Scheme,
@@ -102,11 +117,11 @@ func New(ctx context.Context, cfg *rest.Config, o Options) (*Replica, error) {
 		RetryPeriod:                         &o.RetryPeriod,
 		GracefulShutdownTimeout:             &graceful,
 		BaseContext:                         func() context.Context { return managed },
-		MapperProvider:                      apiserver.Discovering(ctx, process.MapperUntil(managed)),
+		MapperProvider:                      func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return mapper, nil },
 		Controller:                          config.Controller{SkipNameValidation: &once},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("connecting to the API server: %w", err)
+		return nil, fmt.Errorf("creating the manager: %w", err)
 	}
 	if err := r.Manager.Add(process.EveryReplica(candidate.Follow)); err != nil {
 		return nil, fmt.Errorf("watching the Lease: %w", err)
@@ -123,6 +138,16 @@ func (r *Replica) Run(ctx context.Context, work process.Background, stop context
 	}
 	r.process.Background, r.process.StopBackground = work, stop
 	return r.process.Run(ctx)
+}
+
+// End returns the result of a process with a replica, given the error with which it ended. It is nil if the process was stopped while the
+// API server did not respond: that end is normal, and End logs it.
+func End(log logr.Logger, err error) error {
+	if errors.Is(err, apiserver.ErrAway) {
+		log.Info("ending", "error", err.Error())
+		return nil
+	}
+	return err
 }
 
 // nothing is the background work of a process without any.

@@ -3,10 +3,13 @@
 package cli
 
 import (
+	"context"
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -47,9 +50,38 @@ func TestProcessWithoutAKubeconfigNeedsAPod(t *testing.T) {
 
 // TestProcessesLimitTheTimeOfAConnection has no server: the default of client-go is 30 seconds, which each reboot would cost.
 func TestProcessesLimitTheTimeOfAConnection(t *testing.T) {
-	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	require.NoError(t, os.WriteFile(kubeconfig, []byte("clusters: [{name: c, cluster: {server: https://127.0.0.1:1}}]\ncontexts: [{name: c, context: {cluster: c}}]\ncurrent-context: c\n"), 0o600))
-	cfg, err := (&processOptions{kubeconfig: kubeconfig}).config()
+	cfg, err := (&processOptions{kubeconfig: kubeconfigOfNoServer(t)}).config()
 	require.NoError(t, err)
 	assert.NotNil(t, cfg.Dial)
+}
+
+func kubeconfigOfNoServer(t *testing.T) string {
+	t.Helper()
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, os.WriteFile(kubeconfig, []byte("clusters: [{name: c, cluster: {server: https://127.0.0.1:1}}]\ncontexts: [{name: c, context: {cluster: c}}]\ncurrent-context: c\n"), 0o600))
+	return kubeconfig
+}
+
+// endsWhileWaiting keeps a process's log, and ends the process once it waits for the API server.
+type endsWhileWaiting struct {
+	strings.Builder
+	end context.CancelFunc
+}
+
+func (w *endsWhileWaiting) Write(line []byte) (int, error) {
+	if strings.Contains(string(line), "waiting for the API server") {
+		w.end()
+	}
+	return w.Builder.Write(line)
+}
+
+func TestControllerEndsNormallyWhileTheServerIsAway(t *testing.T) {
+	ctx, end := context.WithTimeout(t.Context(), time.Minute)
+	log := &endsWhileWaiting{end: end}
+	cmd := New(command.Streams{Out: io.Discard, Err: log})
+	cmd.SetArgs([]string{"controller", "--release-version", "1.0.0", "--kubeconfig", kubeconfigOfNoServer(t)})
+	require.NoError(t, cmd.ExecuteContext(ctx))
+	assert.Contains(t, log.String(), `"msg":"waiting for the API server"`, "the process was ended by this line")
+	assert.Contains(t, log.String(), `"msg":"ending"`)
+	assert.NotContains(t, log.String(), "ERROR")
 }

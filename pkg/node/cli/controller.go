@@ -4,7 +4,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path"
 
@@ -15,7 +14,6 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/cli/command"
-	"github.com/cluster-version/cvo/pkg/kube/apiserver"
 	"github.com/cluster-version/cvo/pkg/kube/events"
 	"github.com/cluster-version/cvo/pkg/kube/leader"
 	"github.com/cluster-version/cvo/pkg/kube/replica"
@@ -91,11 +89,12 @@ func (o *controllerOptions) run(ctx context.Context, streams command.Streams) er
 		return err
 	}
 	log := telemetry.NewLogger(streams.Err, o.verbosity)
+	ctx = logr.NewContext(ctx, log)
 	scheme, err := cluster.NewScheme()
 	if err != nil {
 		return err
 	}
-	endpoint, err := o.open(logr.NewContext(ctx, log), o.namespace)
+	endpoint, err := o.open(ctx, o.namespace)
 	if err != nil {
 		return err
 	}
@@ -110,12 +109,8 @@ func (o *controllerOptions) run(ctx context.Context, streams command.Streams) er
 		UserAgent: "cvo-node-controller/" + version, Metrics: "node_controller",
 		Namespace: o.namespace, Lease: api.MachineConfigController, Identity: identity, Scheme: scheme, Cache: cluster.CacheOptions(pod), Log: log,
 	})
-	if errors.Is(err, apiserver.ErrAway) {
-		log.Info("ending", "error", err.Error())
-		return nil // ctx has ended
-	}
 	if err != nil {
-		return err
+		return replica.End(log, err)
 	}
 	o.update.Version = version
 	o.metrics.UseDNS = true // the pod is not in the network of the host, and may not read Services
@@ -148,7 +143,7 @@ func (o *controllerOptions) run(ctx context.Context, streams command.Streams) er
 	if err := metrics.Add(ctx, r.Manager, clock.RealClock{}, r.Registry); err != nil {
 		return err
 	}
-	if err := serveMetrics(logr.NewContext(ctx, log), r, endpoint); err != nil {
+	if err := serveMetrics(ctx, r, endpoint); err != nil {
 		return err
 	}
 	return r.Run(ctx, nil, nil)
