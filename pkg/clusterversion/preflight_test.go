@@ -164,12 +164,13 @@ func TestPreflightWaitsForPendingObstacles(t *testing.T) {
 	s.options.Preview = func(context.Context, *configv1.ClusterVersion, []*manifest.Manifest, *payload.Payload) (*preview.Report, error) {
 		return &preview.Report{}, nil
 	}
+	var next background.Next
 	results := func(step func(context.Context) background.Next, times int) (events []string) {
 		for len(s.recorder.Events) > 0 {
 			<-s.recorder.Events
 		}
 		for range times {
-			step(t.Context())
+			next = step(t.Context())
 		}
 		for len(s.recorder.Events) > 0 {
 			events = append(events, strings.Fields(<-s.recorder.Events)[1])
@@ -182,6 +183,7 @@ func TestPreflightWaitsForPendingObstacles(t *testing.T) {
 	step := start()
 	assert.Equal(t, []string{api.EventPreflightStarted}, results(step, pendingChecks))
 	assert.Equal(t, []string{api.EventPreflightFailed}, results(step, 2), "it is reported once, and does not count as an objection")
+	assert.Equal(t, acceptRetry.After(2), next.After, "the checks of pending obstacles do not count as failures")
 	step = start()
 	results(step, 1)
 	s.progresses(progressOf("1.0.0", 4, 4))
