@@ -12,6 +12,5 @@ func LowMemory(cmd *cobra.Command) {
 	cmd.Annotations[lowMemory] = "true"
 }
 
-// NeedsLowMemory reports whether a command is marked by LowMemory. The settings of the garbage collector apply to a whole process, so main
-// makes them, not the command.
+// NeedsLowMemory reports whether LowMemory has marked a command.
 func NeedsLowMemory(cmd *cobra.Command) bool { return cmd.Annotations[lowMemory] != "" }

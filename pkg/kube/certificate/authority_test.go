@@ -122,7 +122,7 @@ func TestServingCAOfAFastClockIsReplaced(t *testing.T) {
 	_, ok := ca.signed(certificate, now)
 	assert.False(t, ok, "a serving certificate of a fast clock is replaced as well")
 
-	assert.NoError(t, verifies(t, ca.bundle(), early, now.Add(2*time.Hour)), "if instead this clock is behind, the serving certificate is in use")
+	require.NoError(t, verifies(t, ca.bundle(), early, now.Add(2*time.Hour)), "if instead this clock is behind, the serving certificate is in use")
 	_, changed, err = ca.renewed(now.Add(2 * time.Hour))
 	require.NoError(t, err)
 	assert.False(t, changed, "the process with the fast clock accepts the CA")
