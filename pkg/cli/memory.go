@@ -13,7 +13,7 @@ import (
 // third instead of half saves 7 MiB at the peak of an update and costs 0.2 CPU-seconds of an install.
 const gcPercent = 33
 
-// LimitMemory makes such commands collect garbage more often, unless $GOGC is set. The target applies to the whole process, so only a main
+// LimitMemory makes the commands that command.LowMemory marks collect garbage more often, unless $GOGC is set. The target applies to the whole process, so only a main
 // function calls it.
 func LimitMemory(root *cobra.Command) {
 	prepare := root.PersistentPreRun

@@ -30,7 +30,7 @@ func deleting(version string) *report.Progress {
 // unexamined returns the progress of a release that has tombstones, before it has looked for their objects.
 func unexamined(version string) *report.Progress {
 	p := progressOf(version, 0, 4)
-	p.DeletionsUnknown.Pending = true
+	p.UnknownDeletions.Pending = true
 	return p
 }
 
@@ -191,7 +191,7 @@ func TestDeletionsAreUnknownAfterARestart(t *testing.T) {
 	assert.Len(t, s.get(t).Status.History, 1)
 
 	known := unexamined("1.0.0")
-	known.DeletionsUnknown = report.Unknown{}
+	known.UnknownDeletions = report.Unknown{}
 	assert.False(t, known.Same(*unexamined("1.0.0")), "the status changes")
 	s.progresses(known)
 	s.later(t)

@@ -30,8 +30,8 @@ func Writer(entries []metav1.ManagedFieldsEntry) string {
 	return writer
 }
 
-// Scaler returns the manager that last set the number of replicas through the subresource scale, and the path of that field, if the field is no
-// longer ours; otherwise zero values. The API server records no time for such a write, so Writer takes it for the oldest. It records nothing
+// Scaler returns the manager that last set the number of replicas through the subresource scale, and the path of that field. It returns zero
+// values if the field is still ours. The API server records no time for such a write, so Writer takes it for the oldest. It records nothing
 // at all for a scale to 0. The subresource writes a single field, which the definition of a custom resource names.
 func Scaler(entries []metav1.ManagedFieldsEntry) (manager string, field []string) {
 	var scaled *fieldpath.Set

@@ -85,7 +85,7 @@ type memory struct {
 	compared comparison
 }
 
-// delay is the wait before the next write. The zero value is none. It stays if the content of a failed write is no longer intended.
+// delay is the wait before the next write, zero for none. It remains even if the content of a failed write is no longer intended.
 type delay struct {
 	// reason is the failure of the last write, or ErrChanged.
 	reason error
@@ -234,7 +234,7 @@ func (r *Record) Keep(ctx context.Context, c Content) (Kept, error) {
 	if err != nil && (m.failure == nil || m.failure.Error() != err.Error()) {
 		logr.FromContextOrDiscard(ctx).Info("cannot write the ReleaseStatus", "error", err.Error())
 	}
-	return r.wrote(c, m.found, written, kept, err, now), err
+	return r.wrote(c, m.found, written, kept, err, now)
 }
 
 // plan returns the object to replace and its next status. stands reports that there is nothing to write.
@@ -263,7 +263,7 @@ func (r *Record) attempt(now time.Time) {
 
 // wrote records the result of a write of next. seen is the object before the write. kept is the object as the API server has it, nil if
 // unknown; err is the reason why the write failed.
-func (r *Record) wrote(c Content, seen watch.Latest[*api.ReleaseStatus], next api.ReleaseStatusStatus, kept *api.ReleaseStatus, err error, now time.Time) Kept {
+func (r *Record) wrote(c Content, seen watch.Latest[*api.ReleaseStatus], next api.ReleaseStatusStatus, kept *api.ReleaseStatus, err error, now time.Time) (Kept, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	overwritten := false
@@ -274,14 +274,14 @@ func (r *Record) wrote(c Content, seen watch.Latest[*api.ReleaseStatus], next ap
 		}
 	}
 	if err == nil {
-		result := Kept{Recovered: r.failure != nil}
+		recovered := r.failure != nil
 		r.failure, r.delay = nil, delay{}
 		if overwritten { // the next Keep compares with the other client's content
-			r.delay, result.Again = delay{reason: ErrChanged, until: now.Add(repairInterval)}, repairInterval
-		} else {
-			r.written = &next
+			r.delay = delay{reason: ErrChanged, until: now.Add(repairInterval)}
+			return Kept{Again: repairInterval, Recovered: recovered}, ErrChanged
 		}
-		return result
+		r.written = &next
+		return Kept{Recovered: recovered}, nil
 	}
 	wait := retry
 	r.failure, r.delay = err, delay{reason: err}
@@ -290,9 +290,9 @@ func (r *Record) wrote(c Content, seen watch.Latest[*api.ReleaseStatus], next ap
 	}
 	r.delay.until = now.Add(wait)
 	if c.Needed || r.delay.refused == nil {
-		return Kept{Again: wait}
+		return Kept{Again: wait}, err
 	}
-	return Kept{}
+	return Kept{}, err
 }
 
 // put replaces the identity's part of the record. Only the operator owns that part, so put also overwrites another client's changes. It
@@ -398,7 +398,7 @@ func (r *Record) Changed(live *api.ReleaseStatus) bool {
 		return false
 	}
 	// The interval starts at our last write, not at this change. Otherwise another client that keeps changing the object would postpone the
-	// repair forever. A failed write keeps its longer wait and its reason, also because the change may be that write, whose response was lost.
+	// repair forever. A failed write keeps its longer wait and its reason.
 	r.written, r.delay.refused = nil, nil
 	if repair := r.attempted.Add(repairInterval); repair.After(r.delay.until) {
 		r.delay = delay{reason: ErrChanged, until: repair}

@@ -270,7 +270,7 @@ func TestChangeDuringAWriteIsRepaired(t *testing.T) {
 		assert.True(t, r.Changed(&other), "the watch reports it before the response arrives")
 	}
 	_, err := r.Keep(t.Context(), content)
-	require.NoError(t, err)
+	require.ErrorIs(t, err, ErrChanged)
 	require.Nil(t, o.live.Status.Request)
 
 	o.other = func(*api.ReleaseStatus) {}
@@ -283,7 +283,7 @@ func TestChangeDuringAWriteIsRepaired(t *testing.T) {
 	content.Identity = identity.Identity{}
 	o.other = func(*api.ReleaseStatus) { assert.True(t, r.Changed(nil), "no later event repeats the deletion") }
 	_, err = r.Keep(t.Context(), content)
-	require.NoError(t, err)
+	require.ErrorIs(t, err, ErrChanged)
 	assert.Nil(t, r.Status())
 }
 
@@ -301,13 +301,20 @@ func TestRevertDuringAWriteIsRepaired(t *testing.T) {
 	}
 	content := Content{Identity: requestingTag(), Needed: true}
 	kept, err := r.Keep(t.Context(), content)
-	require.NoError(t, err)
+	require.ErrorIs(t, err, ErrChanged, "the record is not written")
 	assert.Equal(t, repairInterval, kept.Again, "no event announces the repair")
 
 	clk.SetTime(now.Add(repairInterval / 2))
 	kept, err = r.Keep(t.Context(), content)
-	require.ErrorIs(t, err, ErrChanged, "the record is not written")
+	require.ErrorIs(t, err, ErrChanged)
 	assert.Equal(t, repairInterval/2, kept.Again)
+	assert.Equal(t, 1, o.puts)
+
+	o.other = func(*api.ReleaseStatus) {}
+	clk.SetTime(now.Add(repairInterval))
+	_, err = r.Keep(t.Context(), content)
+	require.NoError(t, err)
+	assert.Equal(t, 2, o.puts)
 }
 
 // TestReadKeepsALaterEvent has another client change the object between the read of the earlier record and its use.
@@ -345,7 +352,7 @@ func TestReadKeepsALaterEvent(t *testing.T) {
 	}
 }
 
-// TestFailureIsReportedUntilTheNextWrite has a write whose response was lost. The watch reports the stored object.
+// TestFailureIsReportedUntilTheNextWrite has another client change the object after a failed write.
 func TestFailureIsReportedUntilTheNextWrite(t *testing.T) {
 	clk, o := testingclock.NewFakePassiveClock(now), &heldRecord{failure: errors.New("timeout")}
 	r := New(clk, o, "version", "ns")

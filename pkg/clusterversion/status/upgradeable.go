@@ -23,12 +23,12 @@ func Obstacles(
 		rollout.Manifests = accepted.Payload.Manifests
 	}
 	switch {
-	case progress != nil && progress.DeletionsUnknown == report.Unknown{}:
+	case progress != nil && progress.UnknownDeletions == report.Unknown{}:
 	case stuck != nil && accepted == nil: // nothing is being deleted, and another release is the remedy
 	case stuck != nil:
 		rollout.DeletionsErr = stuck.Err
-	case progress != nil && !progress.DeletionsUnknown.Pending:
-		rollout.DeletionsErr = errors.New(event.Steady(progress.DeletionsUnknown.Reason))
+	case progress != nil && !progress.UnknownDeletions.Pending:
+		rollout.DeletionsErr = errors.New(event.Steady(progress.UnknownDeletions.Reason))
 	default:
 		rollout.DeletionsErr = upgradeable.ErrPending
 	}

@@ -52,9 +52,9 @@ func TestPendingDeletionsAreObstacles(t *testing.T) {
 
 func TestUnknownDeletionsAreObstacles(t *testing.T) {
 	unknown := progressOf("1.1.0", 1, 2)
-	unknown.DeletionsUnknown.Pending = true
+	unknown.UnknownDeletions.Pending = true
 	examined := progressOf("1.1.0", 1, 2)
-	examined.DeletionsUnknown.Reason = "old is not checked"
+	examined.UnknownDeletions.Reason = "old is not checked"
 	stuck := &report.Problem{Err: errors.New("no inventory")}
 	old := acceptedRelease("1.1.0").Payload.Manifests[0].Object.DeepCopy()
 	old.SetAnnotations(map[string]string{"release.openshift.io/delete": "true"})

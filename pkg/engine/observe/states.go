@@ -3,6 +3,7 @@ package observe
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,8 +34,9 @@ func reduce(m *metav1.PartialObjectMetadata, n *names) *object {
 			Replicas:        ownership.MayOwnReplicas(m.ManagedFields),
 		},
 	}
-	scaler, field := ownership.Scaler(m.ManagedFields)
-	o.Scaler, o.ScaledField = n.intern(scaler), bounded(field, maxScaledField)
+	if scaler, field := ownership.Scaler(m.ManagedFields); len(strings.Join(field, ".")) <= maxText {
+		o.Scaler, o.ScaledField = n.intern(scaler), field
+	}
 	if o.Deleting {
 		o.Finalizers = bounded(m.Finalizers, maxFinalizers)
 	}

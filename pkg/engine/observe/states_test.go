@@ -54,6 +54,22 @@ func TestReduceKeepsTheNeededFields(t *testing.T) {
 	assert.Equal(t, []string{"b: spec.hostIPC", "b: spec.hostPID"}, got.Loosened)
 }
 
+// TestScaledFieldIsBounded has the path of a number of replicas that a custom resource may have, and one that only costs memory.
+func TestScaledFieldIsBounded(t *testing.T) {
+	for name, kept := range map[string]bool{"count": true, strings.Repeat("x", maxText): false} {
+		m := partial("ns", "a", "7")
+		m.ManagedFields = append(m.ManagedFields, metav1.ManagedFieldsEntry{Manager: "scaler", Subresource: "scale", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:size":{"f:` + name + `":{}}}}`)})
+		got := reduce(m, &names{})
+		if kept {
+			assert.Equal(t, "scaler", got.Scaler)
+			assert.Equal(t, []string{"spec", "size", name}, got.ScaledField)
+		} else {
+			assert.Empty(t, got.Scaler)
+			assert.Empty(t, got.ScaledField)
+		}
+	}
+}
+
 func TestDiffersIgnoresIrrelevantChanges(t *testing.T) {
 	tests := []struct {
 		name   string

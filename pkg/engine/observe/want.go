@@ -56,13 +56,13 @@ func (w *Watcher) names() Names {
 	return nil
 }
 
-// The API server limits neither the number of finalizers nor of managed fields, nor the length of their paths. These limits are far above
-// the needs of any controller, and our messages do not list more.
+// The API server limits neither the number of finalizers nor of managed fields. These limits are far above the needs of any controller, and
+// our messages do not list more.
 const (
-	maxFinalizers  = 8
-	maxLoosened    = 32
-	maxScaledField = 8
-	// maxText is a limit in bytes. The longest valid finalizer has 317.
+	maxFinalizers = 8
+	maxLoosened   = 32
+	// maxText is a limit in bytes. The longest valid finalizer has 317. A longer path to the number of replicas is not kept, and no message names
+	// its writer.
 	maxText = 512
 )
 

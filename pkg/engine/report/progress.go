@@ -39,9 +39,9 @@ type Progress struct {
 	ScaledToZero []manifest.ID `json:"scaledToZero,omitempty"`
 	// Deletions contains the incomplete deletions.
 	Deletions []Deletion `json:"deletions,omitempty"`
-	// DeletionsUnknown is set while Deletions may lack some, because this rollout has not found out about each object that the release
+	// UnknownDeletions is set while Deletions may lack some, because this rollout has not found out about each object that the release
 	// deletes.
-	DeletionsUnknown Unknown `json:"deletionsUnknown,omitzero"`
+	UnknownDeletions Unknown `json:"unknownDeletions,omitzero"`
 	// RetryAt is the time of the next pass if no event occurs, for example to retry a failed attempt; zero if the rollout waits only for
 	// events.
 	RetryAt time.Time `json:"retryAt,omitzero"`
@@ -177,7 +177,7 @@ func (p Progress) Same(other Progress) bool {
 	}
 	return p.Done == other.Done && p.Total == other.Total && p.Complete == other.Complete &&
 		p.HandedOver == other.HandedOver && samePause(p.Paused, other.Paused) && slices.EqualFunc(p.Problems, other.Problems, sameProblem) &&
-		p.DeletionsUnknown == other.DeletionsUnknown &&
+		p.UnknownDeletions == other.UnknownDeletions &&
 		slices.Equal(p.Deletions, other.Deletions) // deletions block updates to other minor versions
 }
 

@@ -21,14 +21,14 @@ func TestUnknownDeletionsAsJSON(t *testing.T) {
 		{"it encodes the reason", report.Unknown{Reason: "ConfigMap ns/old is not checked"}, `{"reason":"ConfigMap ns/old is not checked"}`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			data, err := json.Marshal(report.Progress{DeletionsUnknown: tt.unknown})
+			data, err := json.Marshal(report.Progress{UnknownDeletions: tt.unknown})
 			require.NoError(t, err)
 			var fields map[string]json.RawMessage
 			require.NoError(t, json.Unmarshal(data, &fields))
-			assert.Equal(t, tt.want, string(fields["deletionsUnknown"]))
+			assert.Equal(t, tt.want, string(fields["unknownDeletions"]))
 			var back report.Progress
 			require.NoError(t, json.Unmarshal(data, &back))
-			assert.Equal(t, tt.unknown, back.DeletionsUnknown)
+			assert.Equal(t, tt.unknown, back.UnknownDeletions)
 		})
 	}
 }

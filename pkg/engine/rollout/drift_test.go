@@ -707,11 +707,11 @@ func TestRunDeletesTombstonedObjects(t *testing.T) {
 		c.answers["a"] = apply.Change{Action: apply.Deleting, UID: "1", Message: "waiting for its finalizers x"}
 		c.states["a"] = observe.State{UID: "1", Deleting: true, Finalizers: []string{"x"}}
 		plan := newPlan(t, release.Updating, tombstone("Deployment"), configMap(t, "10_a_02", "b"))
-		assert.Equal(t, report.Unknown{Pending: true}, rollout.Settled{}.Progress(plan).DeletionsUnknown)
+		assert.Equal(t, report.Unknown{Pending: true}, rollout.Settled{}.Progress(plan).UnknownDeletions)
 		progress, settled := c.roll(t, plan, rollout.Settled{})
 		assert.Equal(t, []string{"apply a", "apply b"}, c.takeLog())
 		assert.True(t, progress.Complete)
-		assert.Empty(t, progress.DeletionsUnknown)
+		assert.Empty(t, progress.UnknownDeletions)
 		require.Len(t, progress.Deletions, 1)
 		assert.Equal(t, "waiting for its finalizers x", progress.Deletions[0].Message)
 
@@ -772,36 +772,36 @@ func TestRunKnowsDeletionsAfterItHasVisitedEveryTombstone(t *testing.T) {
 	}
 	c.onApply = fails("first")
 	progress, _ := c.roll(t, plan, rollout.Settled{})
-	assert.Equal(t, "ConfigMap ns/old is not checked until the objects before it in the release have settled", progress.DeletionsUnknown.Reason)
+	assert.Equal(t, "ConfigMap ns/old is not checked until the objects before it in the release have settled", progress.UnknownDeletions.Reason)
 
 	c.onApply, c.unsynced = nil, true
 	progress, settled := c.roll(t, plan, rollout.Settled{})
-	assert.Equal(t, report.Unknown{Pending: true}, progress.DeletionsUnknown, "the watch will report the object")
+	assert.Equal(t, report.Unknown{Pending: true}, progress.UnknownDeletions, "the watch will report the object")
 
 	c.unsynced = false
 	c.answers["old"] = apply.Change{Action: apply.Deleting, UID: "1", Message: "waiting for its finalizers x"}
 	progress, settled = c.roll(t, plan, settled)
-	assert.Empty(t, progress.DeletionsUnknown)
+	assert.Empty(t, progress.UnknownDeletions)
 	assert.Len(t, progress.Deletions, 1)
 
 	c.unsynced = true
 	progress, _ = c.roll(t, plan, settled)
-	assert.Empty(t, progress.DeletionsUnknown, "an earlier pass of the rollout knows it")
+	assert.Empty(t, progress.UnknownDeletions, "an earlier pass of the rollout knows it")
 	progress, _ = c.roll(t, plan, settled.Restart(false))
-	assert.Equal(t, report.Unknown{Pending: true}, progress.DeletionsUnknown, "another rollout")
+	assert.Equal(t, report.Unknown{Pending: true}, progress.UnknownDeletions, "another rollout")
 
 	c.onApply, c.unsynced = fails("old"), false
 	progress, settled = c.roll(t, plan, rollout.Settled{})
-	assert.Equal(t, "no", progress.DeletionsUnknown.Reason, "the server rejects the deletion")
+	assert.Equal(t, "no", progress.UnknownDeletions.Reason, "the server rejects the deletion")
 	assert.Len(t, progress.Problems, 1)
 	c.vanish("old")
 	require.Eventually(t, func() bool {
 		progress, settled = c.roll(t, plan, settled)
-		return progress.DeletionsUnknown == report.Unknown{}
+		return progress.UnknownDeletions == report.Unknown{}
 	}, time.Minute, 50*time.Millisecond, "another client has deleted the object")
 	c.touch("old", func(s *observe.State) { s.UID = "2" })
 	progress, _ = c.roll(t, plan, settled)
-	assert.Equal(t, "no", progress.DeletionsUnknown.Reason, "the server rejects a later deletion")
+	assert.Equal(t, "no", progress.UnknownDeletions.Reason, "the server rejects a later deletion")
 }
 
 // TestRunWaitsForTheWatchOfGates has a tombstone that waits for a CRD, which the watch of the gates has not reported after a restart.
@@ -812,11 +812,11 @@ func TestRunWaitsForTheWatchOfGates(t *testing.T) {
 			parse(t, "10_a_01", `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: olds.example.com}, spec: {group: example.com, names: {kind: Old}}}`),
 			parse(t, "10_a_02", `{apiVersion: example.com/v1, kind: Old, metadata: {name: old, annotations: {release.openshift.io/delete: "true"}}}`))
 		progress, settled := c.roll(t, plan, rollout.Settled{})
-		assert.Equal(t, report.Unknown{Pending: true}, progress.DeletionsUnknown)
+		assert.Equal(t, report.Unknown{Pending: true}, progress.UnknownDeletions)
 		assert.Equal(t, 10*time.Second, time.Until(progress.RetryAt))
 		time.Sleep(10 * time.Second)
 		progress, _ = c.roll(t, plan, settled)
-		assert.Contains(t, progress.DeletionsUnknown.Reason, "Old.example.com old is not checked")
+		assert.Contains(t, progress.UnknownDeletions.Reason, "Old.example.com old is not checked")
 	})
 }
 
@@ -827,9 +827,9 @@ func TestRunLooksForTombstonesOfObjectsThatItApplied(t *testing.T) {
 	tombstone := parse(t, "10_a_01", `{apiVersion: v1, kind: ConfigMap, metadata: {namespace: ns, name: old, annotations: {release.openshift.io/delete: "true"}}}`)
 	plan := newPlan(t, release.Updating, tombstone)
 	settled = settled.Restart(true)
-	assert.Equal(t, report.Unknown{Pending: true}, settled.Progress(plan).DeletionsUnknown)
+	assert.Equal(t, report.Unknown{Pending: true}, settled.Progress(plan).UnknownDeletions)
 	progress, _ := c.roll(t, plan, settled)
-	assert.Empty(t, progress.DeletionsUnknown)
+	assert.Empty(t, progress.UnknownDeletions)
 }
 
 func TestRunDoesNotTreatLateEventsAsReappearance(t *testing.T) {

@@ -124,8 +124,8 @@ func (p *pass) check(n *taskgraph.Node, t *task, s *slot) {
 	}
 }
 
-// isForeignCRD reports whether another client has installed a create-only CRD of the release. It lacks our label, so no watch of the gate
-// delivers it.
+// isForeignCRD reports whether a create-only CRD of the release existed before our apply. If another client has installed it, it lacks our
+// label, and no watch of the gate delivers it.
 func (t *task) isForeignCRD(e *entry) bool {
 	return e.applied.ByName && t.gated && t.id.Kind == "CustomResourceDefinition"
 }
@@ -133,18 +133,21 @@ func (t *task) isForeignCRD(e *entry) bool {
 // readForeignCRD reads a CRD of another client for the gate, once per event, because its watch by name reports every change, also of the
 // status. It retries a failed read after a while.
 func (p *pass) readForeignCRD(ctx context.Context, m *manifest.Manifest, t *task, s *slot) {
-	e, now := &s.entry, p.Clock.Now()
+	e := &s.entry
 	if s.err != nil || s.canceled || !t.isForeignCRD(e) || p.Observer.Object(t.id) != nil {
 		return
 	}
 	state, crd := p.look(ctx, m, t, e).State, &e.foreignCRD
-	if state != nil && (crd.version != state.ResourceVersion || crd.err != nil && !now.Before(crd.retryAt)) {
+	if state == nil {
+		return // the watch reports when it knows the CRD
+	}
+	if crd.version != state.ResourceVersion || crd.err != nil && !p.Clock.Now().Before(crd.retryAt) {
 		object, err := p.liveCRD(ctx, m)
 		if err != nil && ctx.Err() != nil {
 			s.canceled = true
 			return
 		}
-		*crd = foreignCRD{version: state.ResourceVersion, object: object, err: err, retryAt: now.Add(confirmRetry)}
+		*crd = foreignCRD{version: state.ResourceVersion, object: object, err: err, retryAt: p.Clock.Now().Add(confirmRetry)}
 	}
 	if crd.err != nil {
 		s.verdict = waitFor(api.ReasonNotObserved, "%v", crd.err)
@@ -162,6 +165,7 @@ func (p *pass) liveCRD(ctx context.Context, m *manifest.Manifest) (gate.Object, 
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(live.Object, &crd.Conditioned); err != nil {
 		return nil, fmt.Errorf("reading the conditions of %s: %w", m.ID(), err)
 	}
+	crd.ManagedFields, crd.Annotations = nil, nil // they may be large, and the gate does not need them
 	return crd, nil
 }
 

@@ -695,9 +695,14 @@ func TestEventOfCRDOfAnotherClientCausesARead(t *testing.T) {
 		progress, settled = c.roll(t, plan, settled)
 		assert.False(t, progress.Complete)
 		assert.Equal(t, 1, progress.Done, "it never decreases")
+		assert.Equal(t, 2, c.reads("a"))
+		c.live["a"]["status"] = withCondition("Established", "True")["status"]
+		c.touch("a", func(*observe.State) {})
+		progress, settled = c.roll(t, plan, settled)
+		assert.True(t, progress.Complete, waitsFor(progress))
 		c.unsynced = true
 		progress, _ = c.roll(t, plan, settled)
-		assert.False(t, progress.Complete, "the last reading counts while the watch reports nothing")
+		assert.True(t, progress.Complete, "the last reading counts while the watch reports nothing")
 	})
 }
 
@@ -730,6 +735,19 @@ func TestCRDOfAnotherClientThatCannotBeReadIsReported(t *testing.T) {
 			})
 		})
 	}
+	t.Run("it is not read while the watch reports nothing", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			c, plan := foreignCRD(t, release.Updating)
+			c.liveError = errors.New("the server is busy")
+			_, settled := c.roll(t, plan, rollout.Settled{})
+			c.unsynced = true
+			time.Sleep(time.Minute)
+			progress, _ := c.roll(t, plan, settled)
+			assert.False(t, progress.Complete)
+			assert.Equal(t, 1, c.reads("a"))
+			assert.False(t, !progress.RetryAt.IsZero() && progress.RetryAt.Before(time.Now()), "the next pass waits for the watch")
+		})
+	})
 	t.Run("it reports nothing if the pass is canceled", func(t *testing.T) {
 		c, plan := foreignCRD(t, release.Updating)
 		c.liveError, c.live["a"] = context.Canceled, withCondition("Established", "True")

@@ -88,17 +88,17 @@ func TestPauseIsTheReasonForUncheckedTombstones(t *testing.T) {
 	progress, settled, err := executor.Run(t.Context(), plan, rollout.Settled{})
 	require.NoError(t, err)
 	const waits = "ConfigMap ns/below is not checked until the objects before it in the release have settled, ConfigMap ns/above is not checked "
-	assert.Equal(t, waits+"until the objects before it in the release have settled", progress.DeletionsUnknown.Reason)
+	assert.Equal(t, waits+"until the objects before it in the release have settled", progress.UnknownDeletions.Reason)
 
 	executor.Pause(rollout.NoBoundary)
 	progress, settled, err = executor.Run(t.Context(), plan, settled)
 	require.NoError(t, err)
-	assert.Equal(t, waits+"while the rollout is paused before runlevel 30", progress.DeletionsUnknown.Reason)
-	assert.NotEmpty(t, settled.Progress(plan).DeletionsUnknown)
+	assert.Equal(t, waits+"while the rollout is paused before runlevel 30", progress.UnknownDeletions.Reason)
+	assert.NotEmpty(t, settled.Progress(plan).UnknownDeletions)
 	c.report("gate", "True", "False", "1.1.0")
 	progress, _, err = executor.Run(t.Context(), plan, settled)
 	require.NoError(t, err)
-	assert.Equal(t, "ConfigMap ns/above is not checked while the rollout is paused before runlevel 30", progress.DeletionsUnknown.Reason)
+	assert.Equal(t, "ConfigMap ns/above is not checked while the rollout is paused before runlevel 30", progress.UnknownDeletions.Reason)
 }
 
 // TestPauseOfAnotherProcessIsKept checks a new process, in which no runlevel has started yet.

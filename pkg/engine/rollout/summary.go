@@ -49,7 +49,7 @@ func (p *pass) progressLocked() report.Progress {
 			if p.examined {
 				unknown = append(unknown, p.unknownDeletion(n, t, s))
 			} else {
-				progress.DeletionsUnknown.Pending = true
+				progress.UnknownDeletions.Pending = true
 			}
 		}
 		if waiting, ok := p.unvisitedWait(n, t, s); ok {
@@ -60,7 +60,7 @@ func (p *pass) progressLocked() report.Progress {
 		}
 		progress.RetryAt = earlier(progress.RetryAt, s.recheckAt)
 	}
-	progress.DeletionsUnknown.Reason = printable.List(unknown, printable.Few)
+	progress.UnknownDeletions.Reason = printable.List(unknown, printable.Few)
 	progress.Runlevels = report.Count(p.reached)
 	progress.Paused = p.paused(progress)
 	report.SortProblems(progress.Problems)

@@ -265,7 +265,7 @@ func (ca authority) signsFrom() time.Time {
 // previousDue returns the time when the previous CAs are removed.
 func (ca authority) previousDue() time.Time { return ca.current.made().Add(caPublished + caKept) }
 
-// due returns the time of the next change by renewed. It expects no differences between clocks, which renewed corrects later.
+// due returns the time of the next change by renewed. If the clocks of replicas differ, it may be late; maxInterval limits that.
 func (ca authority) due() time.Time {
 	at := ca.nextDue()
 	if ca.next != nil {

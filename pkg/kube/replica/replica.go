@@ -93,10 +93,13 @@ func New(ctx context.Context, cfg *rest.Config, o Options) (*Replica, error) {
 	if err != nil {
 		return nil, fmt.Errorf("creating a client for discovery: %w", err)
 	}
-	// The manager would log an error even at a normal end, so there is none before the server responds.
+	// The manager would log an error even at a normal end, so it is created only once the server responds. Until then, the end of ctx ends
+	// the requests.
 	mapper, err := process.MapperUntil(managed)(cfg, transport)
 	if err == nil {
+		responded := context.AfterFunc(ctx, r.process.Stop)
 		err = apiserver.Discover(ctx, mapper)
+		responded()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the API server: %w", err)

@@ -5,6 +5,7 @@ package cli
 import (
 	"context"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -50,38 +51,48 @@ func TestProcessWithoutAKubeconfigNeedsAPod(t *testing.T) {
 
 // TestProcessesLimitTheTimeOfAConnection has no server: the default of client-go is 30 seconds, which each reboot would cost.
 func TestProcessesLimitTheTimeOfAConnection(t *testing.T) {
-	cfg, err := (&processOptions{kubeconfig: kubeconfigOfNoServer(t)}).config()
+	cfg, err := (&processOptions{kubeconfig: kubeconfigOf(t, "127.0.0.1:1")}).config()
 	require.NoError(t, err)
 	assert.NotNil(t, cfg.Dial)
 }
 
-func kubeconfigOfNoServer(t *testing.T) string {
+func kubeconfigOf(t *testing.T, server string) string {
 	t.Helper()
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	require.NoError(t, os.WriteFile(kubeconfig, []byte("clusters: [{name: c, cluster: {server: https://127.0.0.1:1}}]\ncontexts: [{name: c, context: {cluster: c}}]\ncurrent-context: c\n"), 0o600))
+	require.NoError(t, os.WriteFile(kubeconfig, []byte("clusters: [{name: c, cluster: {server: 'https://"+server+"'}}]\ncontexts: [{name: c, context: {cluster: c}}]\ncurrent-context: c\n"), 0o600))
 	return kubeconfig
 }
 
-// endsWhileWaiting keeps a process's log, and ends the process once it waits for the API server.
-type endsWhileWaiting struct {
-	strings.Builder
-	end context.CancelFunc
-}
-
-func (w *endsWhileWaiting) Write(line []byte) (int, error) {
-	if strings.Contains(string(line), "waiting for the API server") {
-		w.end()
-	}
-	return w.Builder.Write(line)
-}
-
-func TestControllerEndsNormallyWhileTheServerIsAway(t *testing.T) {
-	ctx, end := context.WithTimeout(t.Context(), time.Minute)
-	log := &endsWhileWaiting{end: end}
+// TestControllerEndsNormallyWhileTheServerHangs has a server that accepts connections and never responds. The client would wait for half a
+// minute.
+func TestControllerEndsNormallyWhileTheServerHangs(t *testing.T) {
+	server, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer server.Close()
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	go func() {
+		for {
+			connection, err := server.Accept()
+			if err != nil {
+				return
+			}
+			defer connection.Close()
+			end()
+		}
+	}()
+	log := &strings.Builder{}
 	cmd := New(command.Streams{Out: io.Discard, Err: log})
-	cmd.SetArgs([]string{"controller", "--release-version", "1.0.0", "--kubeconfig", kubeconfigOfNoServer(t)})
-	require.NoError(t, cmd.ExecuteContext(ctx))
-	assert.Contains(t, log.String(), `"msg":"waiting for the API server"`, "the process was ended by this line")
-	assert.Contains(t, log.String(), `"msg":"ending"`)
-	assert.NotContains(t, log.String(), "ERROR")
+	cmd.SetArgs([]string{"controller", "--release-version", "1.0.0", "--kubeconfig", kubeconfigOf(t, server.Addr().String())})
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.ExecuteContext(ctx) }()
+	select {
+	case err := <-ended:
+		require.NoError(t, err)
+		assert.Contains(t, log.String(), `"msg":"waiting for the API server"`)
+		assert.Contains(t, log.String(), `"msg":"ending"`)
+		assert.NotContains(t, log.String(), "ERROR")
+	case <-time.After(20 * time.Second):
+		t.Fatal("the request still runs")
+	}
 }
