@@ -123,6 +123,10 @@ func (e *Env) start(o Options) error {
 	e.config = rest.CopyConfig(config)
 	e.config.QPS, e.config.Burst = -1, 0 // the client's own limiter must not delay what we measure
 	e.Kubeconfig = filepath.Join(e.Dir, "kubeconfig")
+	return e.writeKubeconfig()
+}
+
+func (e *Env) writeKubeconfig() error {
 	return os.WriteFile(e.Kubeconfig, e.testEnv.KubeConfig, 0o600)
 }
 

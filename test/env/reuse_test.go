@@ -1,6 +1,7 @@
 package env_test
 
 import (
+	"os"
 	"testing"
 
 	configv1 "github.com/openshift/api/config/v1"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/cluster-version/cvo/test/env"
 )
@@ -25,6 +27,9 @@ func TestNextTestGetsAnEmptyCluster(t *testing.T) {
 		t.Run("each test begins with an empty cluster", func(t *testing.T) {
 			e := env.New(t, env.Options{Audit: env.AuditNone})
 			hosts[e.Config("").Host] = true
+			_, err := clientcmd.LoadFromFile(e.Kubeconfig)
+			require.NoError(t, err, "a test may change its kubeconfig, for example with kubectl config")
+			require.NoError(t, os.WriteFile(e.Kubeconfig, []byte("left"), 0o600))
 			client, err := kubernetes.NewForConfig(e.Config(""))
 			require.NoError(t, err)
 			resources, err := dynamic.NewForConfig(e.Config(""))
