@@ -13,8 +13,8 @@ import (
 // third instead of half saves 7 MiB at the peak of an update and costs 0.2 CPU-seconds of an install.
 const gcPercent = 33
 
-// LimitMemory makes the commands that command.LowMemory marks collect garbage more often, unless $GOGC is set. The target applies to the whole process, so only a main
-// function calls it.
+// LimitMemory makes the commands that command.LowMemory marks collect garbage more often, unless $GOGC is set. The target applies to the
+// whole process, so only a main function calls it.
 func LimitMemory(root *cobra.Command) {
 	prepare := root.PersistentPreRun
 	root.PersistentPreRun = func(cmd *cobra.Command, args []string) {

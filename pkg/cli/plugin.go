@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/cluster-version/cvo/pkg/cli/command"
 )
 
 // pluginName is the file name by which kubectl finds the command as the plugin "kubectl cvo".
@@ -27,10 +29,7 @@ func InvokedAs(root *cobra.Command, program string) {
 	rename := func(text string) string { return own.ReplaceAllString(text, called+" $1") }
 	// cobra's name stays the file name, because completion scripts are registered for the name that the shell calls.
 	root.Use = pluginName
-	if root.Annotations == nil {
-		root.Annotations = map[string]string{}
-	}
-	root.Annotations[cobra.CommandDisplayNameAnnotation] = called
+	command.Annotate(root, cobra.CommandDisplayNameAnnotation, called)
 	renameTexts(root, rename)
 }
 

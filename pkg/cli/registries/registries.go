@@ -217,7 +217,7 @@ func LimitLookups(flags *pflag.FlagSet) {
 
 // Copies marks a command that copies images. Its requests to a registry that has responded keep the limit and the retry of the transport, so
 // that no copy fails because a registry is slow.
-func Copies(cmd *cobra.Command) { cmd.Annotations = map[string]string{copies: "true"} }
+func Copies(cmd *cobra.Command) { command.Annotate(cmd, copies, "true") }
 
 // WithPatience returns a context for the requests of a command. The command reports each registry that does not respond, except with
 // --quiet. A look-up in such a registry ends after lookupLimit, or after --request-timeout if LimitLookups was called.

@@ -230,11 +230,11 @@ func (r *Record) Keep(ctx context.Context, c Content) (Kept, error) {
 		return Kept{Again: m.delay.until.Sub(now)}, m.delay.reason
 	}
 	r.attempt(now)
-	kept, written, err := r.put(ctx, c, found, next)
-	if err != nil && (m.failure == nil || m.failure.Error() != err.Error()) {
-		logr.FromContextOrDiscard(ctx).Info("cannot write the ReleaseStatus", "error", err.Error())
+	w := r.put(ctx, c, found, next)
+	if w.err != nil && (m.failure == nil || m.failure.Error() != w.err.Error()) {
+		logr.FromContextOrDiscard(ctx).Info("cannot write the ReleaseStatus", "error", w.err.Error())
 	}
-	return r.wrote(c, m.found, written, kept, err, now)
+	return r.wrote(m.found, w, c.Needed, now)
 }
 
 // plan returns the object to replace and its next status. stands reports that there is nothing to write.
@@ -261,51 +261,58 @@ func (r *Record) attempt(now time.Time) {
 	r.attempted = now
 }
 
-// wrote records the result of a write of next. seen is the object before the write. kept is the object as the API server has it, nil if
-// unknown; err is the reason why the write failed.
-func (r *Record) wrote(c Content, seen watch.Latest[*api.ReleaseStatus], next api.ReleaseStatusStatus, kept *api.ReleaseStatus, err error, now time.Time) (Kept, error) {
+// write is one attempt to write the record.
+type write struct {
+	status api.ReleaseStatusStatus
+	// kept is the object as the API server has it after the write, nil if unknown.
+	kept *api.ReleaseStatus
+	// err is the reason why the API server does not have all of status, otherwise nil.
+	err error
+}
+
+// wrote records the result of a write and returns that of Keep. seen is the object before the write.
+func (r *Record) wrote(seen watch.Latest[*api.ReleaseStatus], w write, needed bool, now time.Time) (Kept, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	overwritten := false
-	if kept != nil {
-		r.found.Wrote(seen, kept)
-		if overwritten = r.found.Object != kept; !overwritten {
+	if w.kept != nil {
+		r.found.Wrote(seen, w.kept)
+		if overwritten = r.found.Object != w.kept; !overwritten {
 			r.written = nil
 		}
 	}
-	if err == nil {
+	if w.err == nil {
 		recovered := r.failure != nil
 		r.failure, r.delay = nil, delay{}
 		if overwritten { // the next Keep compares with the other client's content
 			r.delay = delay{reason: ErrChanged, until: now.Add(repairInterval)}
 			return Kept{Again: repairInterval, Recovered: recovered}, ErrChanged
 		}
-		r.written = &next
+		r.written = &w.status
 		return Kept{Recovered: recovered}, nil
 	}
 	wait := retry
-	r.failure, r.delay = err, delay{reason: err}
-	if meta.IsNoMatchError(err) || errors.Is(err, errNotKept) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
-		wait, r.delay.refused = definitionRetry, &next
+	r.failure, r.delay = w.err, delay{reason: w.err}
+	if meta.IsNoMatchError(w.err) || errors.Is(w.err, errNotKept) || apierrors.IsForbidden(w.err) || apierrors.IsInvalid(w.err) {
+		wait, r.delay.refused = definitionRetry, &w.status
 	}
 	r.delay.until = now.Add(wait)
-	if c.Needed || r.delay.refused == nil {
-		return Kept{Again: wait}, err
+	if needed || r.delay.refused == nil {
+		return Kept{Again: wait}, w.err
 	}
-	return Kept{}, err
+	return Kept{}, w.err
 }
 
 // put replaces the identity's part of the record. Only the operator owns that part, so put also overwrites another client's changes. It
-// returns the object as the API server has it after the write, nil if unknown, and the status that it wrote: next, or the one that replaces
-// another client's.
-func (r *Record) put(ctx context.Context, c Content, found *api.ReleaseStatus, next api.ReleaseStatusStatus) (*api.ReleaseStatus, api.ReleaseStatusStatus, error) {
+// writes next, or after another client's change the status that replaces it.
+func (r *Record) put(ctx context.Context, c Content, found *api.ReleaseStatus, next api.ReleaseStatusStatus) write {
 	object := *found
 	object.Status = next
 	kept, err := r.object.Put(ctx, &object)
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
 		now, again := r.object.Get(ctx, r.name)
 		if again != nil {
-			return nil, next, again
+			return write{status: next, err: again}
 		}
 		object = api.ReleaseStatus{ObjectMeta: metav1.ObjectMeta{Name: r.name}}
 		if now != nil {
@@ -318,7 +325,7 @@ func (r *Record) put(ctx context.Context, c Content, found *api.ReleaseStatus, n
 	if err == nil && !keepsAll(kept.Status, next) {
 		err = errNotKept
 	}
-	return kept, next, err
+	return write{status: next, kept: kept, err: err}
 }
 
 // keepsAll reports whether the API server has stored the fields that determine which release a request stands for. An older definition

@@ -7,7 +7,6 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 
 	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
-	"github.com/cluster-version/cvo/pkg/clusterversion/event"
 	"github.com/cluster-version/cvo/pkg/engine/report"
 	"github.com/cluster-version/cvo/pkg/update/upgradeable"
 )
@@ -28,7 +27,7 @@ func Obstacles(
 	case stuck != nil:
 		rollout.DeletionsErr = stuck.Err
 	case progress != nil && !progress.UnknownDeletions.Pending:
-		rollout.DeletionsErr = errors.New(event.Steady(progress.UnknownDeletions.Reason))
+		rollout.DeletionsErr = errors.New(progress.UnknownDeletions.Reason)
 	default:
 		rollout.DeletionsErr = upgradeable.ErrPending
 	}

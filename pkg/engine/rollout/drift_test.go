@@ -762,15 +762,15 @@ func TestRunKnowsDeletionsAfterItHasVisitedEveryTombstone(t *testing.T) {
 	c.states["old"] = observe.State{UID: "1", Deleting: true, Finalizers: []string{"x"}}
 	tombstone := parse(t, "10_a_02", `{apiVersion: v1, kind: ConfigMap, metadata: {namespace: ns, name: old, annotations: {release.openshift.io/delete: "true"}}}`)
 	plan := newPlan(t, release.Updating, configMap(t, "10_a_01", "first"), tombstone)
-	fails := func(name string) func(context.Context, string) error {
+	fails := func(name, text string) func(context.Context, string) error {
 		return func(_ context.Context, n string) error {
 			if n == name {
-				return errors.New("no")
+				return errors.New(text)
 			}
 			return nil
 		}
 	}
-	c.onApply = fails("first")
+	c.onApply = fails("first", "no")
 	progress, _ := c.roll(t, plan, rollout.Settled{})
 	assert.Equal(t, "ConfigMap ns/old is not checked until the objects before it in the release have settled", progress.UnknownDeletions.Reason)
 
@@ -790,7 +790,12 @@ func TestRunKnowsDeletionsAfterItHasVisitedEveryTombstone(t *testing.T) {
 	progress, _ = c.roll(t, plan, settled.Restart(false))
 	assert.Equal(t, report.Unknown{Pending: true}, progress.UnknownDeletions, "another rollout")
 
-	c.onApply, c.unsynced = fails("old"), false
+	for _, address := range []string{"10.0.0.1:40001", "[fd00::1]:40002"} {
+		c.onApply, c.unsynced = fails("old", "read tcp "+address+"->10.0.0.2:6443: reset"), false
+		progress, _ = c.roll(t, plan, rollout.Settled{})
+		assert.Equal(t, "read tcp 10.0.0.2:6443: reset", progress.UnknownDeletions.Reason, "the reason of a repeated failure")
+	}
+	c.onApply = fails("old", "no")
 	progress, settled = c.roll(t, plan, rollout.Settled{})
 	assert.Equal(t, "no", progress.UnknownDeletions.Reason, "the server rejects the deletion")
 	assert.Len(t, progress.Problems, 1)

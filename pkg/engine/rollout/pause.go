@@ -99,15 +99,11 @@ func (p *pass) pausedBefore() (before int, paused bool) {
 	return p.boundary()
 }
 
-// paused describes the pause; it returns nil if nothing is paused.
-func (p *pass) paused(progress report.Progress) *report.Pause {
-	before, paused := p.pausedBefore()
-	if !paused {
-		return nil
-	}
+// pauseBefore describes the pause before a runlevel; it returns nil if no work remains after it.
+func pauseBefore(before int, levels []report.Runlevel) *report.Pause {
 	out := &report.Pause{Before: before, Reached: true}
 	remaining := false
-	for _, level := range progress.Runlevels {
+	for _, level := range levels {
 		switch {
 		case level.Done == level.Total:
 		case level.Runlevel < before:
@@ -117,7 +113,7 @@ func (p *pass) paused(progress report.Progress) *report.Pause {
 		}
 	}
 	if !remaining {
-		return nil // nothing left to pause
+		return nil
 	}
 	return out
 }

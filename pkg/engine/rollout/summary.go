@@ -20,6 +20,7 @@ func (p *pass) progress() report.Progress {
 // progressLocked summarizes the slots; the caller holds the lock.
 func (p *pass) progressLocked() report.Progress {
 	progress := report.Progress{Release: p.plan.Release, Mode: p.plan.Mode(), Total: p.plan.total}
+	before, paused := p.pausedBefore()
 	var unknown []string
 	for _, n := range p.plan.Graph.Tasks() {
 		t, s := &p.plan.tasks[n.Index], &p.slots[n.Index]
@@ -47,7 +48,7 @@ func (p *pass) progressLocked() report.Progress {
 		}
 		if n.Manifest.Tombstone() && (!s.entry.observed.Trusted || s.entry.wait.retry.err != nil) {
 			if p.examined {
-				unknown = append(unknown, p.unknownDeletion(n, t, s))
+				unknown = append(unknown, unknownDeletion(n, t, s, before, paused))
 			} else {
 				progress.UnknownDeletions.Pending = true
 			}
@@ -62,18 +63,20 @@ func (p *pass) progressLocked() report.Progress {
 	}
 	progress.UnknownDeletions.Reason = printable.List(unknown, printable.Few)
 	progress.Runlevels = report.Count(p.reached)
-	progress.Paused = p.paused(progress)
+	if paused {
+		progress.Paused = pauseBefore(before, progress.Runlevels)
+	}
 	report.SortProblems(progress.Problems)
 	return progress
 }
 
 // unknownDeletion returns the reason why this rollout does not know whether the object of a tombstone is deleted. That includes a deletion
-// that failed: such a request may have reached the server. The caller holds the lock.
-func (p *pass) unknownDeletion(n *taskgraph.Node, t *task, s *slot) string {
-	before, paused := p.pausedBefore()
+// that failed: such a request may have reached the server. A repeated failure has the same reason, although its error may name another
+// local port. The caller holds the lock and knows whether the rollout is paused before a runlevel.
+func unknownDeletion(n *taskgraph.Node, t *task, s *slot, before int, paused bool) string {
 	switch {
 	case s.entry.wait.retry.err != nil:
-		return s.entry.wait.retry.err.Error()
+		return printable.Steady(s.entry.wait.retry.err.Error())
 	case s.unknown:
 		return s.verdict.Message
 	case paused && n.Runlevel >= before:

@@ -45,7 +45,8 @@ type Hold struct {
 	clock   clock.PassiveClock
 	key     client.ObjectKey
 
-	held    bool
+	held bool
+	// renewed is the time of the last look at the Lease, zero before Acquire.
 	renewed time.Time
 	// fenceEnd is the time from which fencedHolder, the earlier leader, can no longer act.
 	fenceEnd     time.Time
@@ -75,6 +76,7 @@ func edit(ctx context.Context, c *target.Cluster, key client.ObjectKey, change f
 // Acquire acquires the Lease. It records the earlier holder and the time from which that holder can no longer act, even if
 // an earlier run acquired the Lease.
 func (h *Hold) Acquire(ctx context.Context) error {
+	h.renewed = h.clock.Now() // also if there is no Lease
 	err := edit(ctx, h.cluster, h.key, func(lease *coordinationv1.Lease) bool {
 		now := h.clock.Now()
 		h.held, h.renewed, h.fenceEnd, h.fencedHolder = true, now, time.Time{}, ""
@@ -120,6 +122,9 @@ func (h *Hold) PollAck(ctx context.Context) error {
 	return nil
 }
 
+// Held reports whether the uninstall holds the Lease. It does not while the Lease does not exist: an operator that starts creates it.
+func (h *Hold) Held() bool { return h.held }
+
 // Fencing reports whether an earlier leader may still act.
 func (h *Hold) Fencing() bool { return h.clock.Now().Before(h.fenceEnd) }
 
@@ -140,17 +145,22 @@ func fenceEnd(lease *coordinationv1.Lease, now time.Time) time.Time {
 	return until
 }
 
-// Renew renews the Lease until it is deleted with its namespace. It returns an error if another client has changed the holder.
+// Renew renews the Lease until it is deleted with its namespace. It returns an error if another client holds the Lease, also if the Lease
+// did not exist until now. Before Acquire, Renew does nothing.
 func (h *Hold) Renew(ctx context.Context) error {
 	now := h.clock.Now()
-	if !h.held || now.Sub(h.renewed) < renewInterval {
+	if h.renewed.IsZero() || now.Sub(h.renewed) < renewInterval {
 		return nil
 	}
-	holder := api.UninstallHolder // also if the Lease no longer exists
+	holder := api.UninstallHolder // also if the Lease does not exist
 	err := edit(ctx, h.cluster, h.key, func(lease *coordinationv1.Lease) bool {
-		if holder = ptr.Deref(lease.Spec.HolderIdentity, ""); holder != api.UninstallHolder {
+		if holder = ptr.Deref(lease.Spec.HolderIdentity, ""); holder == "" && !h.held {
+			holder = api.UninstallHolder // its creator has released it
+		}
+		if holder != api.UninstallHolder {
 			return false
 		}
+		h.held = true
 		setHolder(lease, now, leaseSeconds)
 		return true
 	})

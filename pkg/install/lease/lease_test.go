@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/install/lease"
@@ -39,4 +40,33 @@ func TestInstallReclaimsTheLeaseOfAnUninstall(t *testing.T) {
 	require.True(t, installed.Exists(t, c, held))
 	assert.Empty(t, *held.Spec.HolderIdentity)
 	require.NoError(t, reclaim(func() { assert.Fail(t, "an expired Lease needs no wait") }))
+}
+
+// TestHoldWithoutLease starts an uninstall in a cluster without the Lease. An operator outside the cluster then creates it.
+func TestHoldWithoutLease(t *testing.T) {
+	t.Parallel()
+	cfg, c, _ := installed.Cluster(t)
+	cluster, err := target.Connect(t.Context(), cfg, nil)
+	require.NoError(t, err)
+	clk := clocktesting.NewFakeClock(time.Now())
+	hold := lease.New(clk, cluster, api.OperatorNamespace, "version")
+	require.NoError(t, hold.Renew(t.Context()))
+	require.NoError(t, hold.Acquire(t.Context()))
+	assert.False(t, hold.Held())
+	renew := func() error {
+		clk.Step(time.Minute)
+		return hold.Renew(t.Context())
+	}
+	require.NoError(t, renew())
+
+	created := installed.Lease("outside", 60)
+	require.NoError(t, c.Create(t.Context(), created))
+	require.ErrorContains(t, renew(), `"outside" now holds it and may recreate deleted objects: stop that process and run the command again`)
+
+	created.Spec.HolderIdentity = new("")
+	require.NoError(t, c.Update(t.Context(), created))
+	require.NoError(t, renew(), "the other process has released it")
+	assert.True(t, hold.Held())
+	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(created), created))
+	assert.Equal(t, api.UninstallHolder, *created.Spec.HolderIdentity)
 }

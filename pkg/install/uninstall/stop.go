@@ -42,6 +42,12 @@ func (u *remover) stop(ctx context.Context) error {
 		if err := errors.Join(u.lease.Renew(ctx), u.lease.PollAck(ctx)); err != nil {
 			return false, err
 		}
+		if !u.lease.Held() { // an operator that is just starting may have created it
+			if err := u.lease.Acquire(ctx); err != nil {
+				return false, err
+			}
+			ackDeadline = u.clock.Now().Add(lease.AckTimeout)
+		}
 		if u.lease.Fencing() && u.clock.Now().Before(ackDeadline) {
 			return false, nil
 		}

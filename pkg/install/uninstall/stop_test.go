@@ -124,6 +124,29 @@ func TestUninstallWaitsForTheLeaseWithoutAcknowledgement(t *testing.T) {
 	require.ErrorIs(t, <-said, context.Canceled)
 }
 
+// TestUninstallStopsAnOperatorThatStarts has no Lease before an operator pod that is just starting creates it.
+func TestUninstallStopsAnOperatorThatStarts(t *testing.T) {
+	t.Parallel()
+	cfg, c, _ := installed.Cluster(t)
+	collectGarbage(t, c)
+	pod := operatorPod("starting")
+	require.NoError(t, c.Create(t.Context(), pod))
+	ctx, cancel := context.WithCancel(t.Context())
+	said := make(chan error, 1)
+	go func() { said <- confirmStop(ctx, c, "starting_1") }()
+
+	_, err := uninstall.Run(t.Context(), clock.RealClock{}, cfg, uninstall.Removal{}, func(target.Result) {}, func(text string) {
+		if strings.Contains(text, "pod to terminate: starting") {
+			assert.NoError(t, c.Create(t.Context(), installed.Lease("starting_1", 300)))
+			assert.NoError(t, c.Delete(t.Context(), pod, client.GracePeriodSeconds(0)))
+		}
+	})
+
+	cancel()
+	require.NoError(t, err)
+	require.NoError(t, <-said, "the uninstall waits for the confirmation")
+}
+
 // operatorPod returns a pod of the operator on a node without a kubelet.
 func operatorPod(name string) *corev1.Pod {
 	return &corev1.Pod{

@@ -122,7 +122,9 @@ func TestServingCAOfAFastClockIsReplaced(t *testing.T) {
 	_, ok := ca.signed(certificate, now)
 	assert.False(t, ok, "a serving certificate of a fast clock is replaced as well")
 
-	require.NoError(t, verifies(t, ca.bundle(), early, now.Add(2*time.Hour)), "if instead this clock is behind, the serving certificate is in use")
+	used, err := fast.sign(key, names, now.Add(2*time.Hour))
+	require.NoError(t, err)
+	require.NoError(t, verifies(t, ca.bundle(), used, now.Add(2*time.Hour)), "if instead this clock is behind, a certificate of the CA is in use")
 	_, changed, err = ca.renewed(now.Add(2 * time.Hour))
 	require.NoError(t, err)
 	assert.False(t, changed, "the process with the fast clock accepts the CA")
