@@ -126,8 +126,8 @@ generate: ## Regenerate all generated files
 
 ##@ Test
 
-# Packages that test whole programs. Most of them take minutes. `make test` runs test/docs except WALKS, of test/integration only MAIN_PATHS,
-# and of test/nodes only NODE_PATHS; `make outer`, `interop` and `e2e` run all. They run with -count 1, because Go's test cache does not track
+# Packages that test whole programs. Most of them take minutes. `make test` runs test/docs, of test/integration only MAIN_PATHS, and
+# of test/nodes only NODE_PATHS; `make outer`, `interop` and `e2e` run all. They run with -count 1, because Go's test cache does not track
 # the programs that they build.
 WHOLE := chart|demo|docs|e2e|image|integration|interop|nodebench|nodes|property
 MODULE := github.com/cluster-version/cvo
@@ -148,8 +148,6 @@ MAIN_PATHS := ^(TestExamplePlatformInstallsAndUpdates|TestRealReleasesInstallAnd
 # Of test/nodes the gate runs an update of a pool with the release and alone, a drain, a failure and its repair, a restart, and what only
 # these tests decide: the permissions of the stage and what its definitions reject.
 NODE_PATHS := ^(TestOperatorInstallsAndUpdatesTheNodeStage|TestPoolsUpdateWithinMaxUnavailable|TestControlPlaneHoldsTheReleaseBack|TestRefusedEvictionsAreRetriedWhenTheBudgetChanges|TestBrokenConfigStopsAndItsDeletionRepairs|TestRestartedProcessesContinue|TestReleasedNodeLeavesTheStage|TestDaemonsReadConfigsInUse|TestStolenDaemonTokenIsLimitedToItsNode|TestAccountsCannotBecomeAdministrators|TestGuardPrecedesRoles|TestPodsExceedThePodSecurityStandardsOnlyWhereTheyMust|TestPodsAreOnTheNodesOfTheirRole|TestDefinitionRejectsInvalidJobs|TestDefinitionRejectsPoliciesThatCannotBeRead)$$
-# The test of test/docs that plays all pages. It takes minutes and needs Helm.
-WALKS := ^TestDocumentedOutputIsCurrent$$
 
 # gotest runs tests, lists the failed ones at the end, and writes the results to a file for hack/results. With ran after it, it also fails if
 # no test ran.
@@ -169,6 +167,11 @@ lock = mkdir -p $(dir $(RESULTS)); exec 9>$(RESULTS).lock; \
 .PHONY: packages
 packages:
 	@hack/packages.sh $(PKG)
+
+# The rings of whole programs ignore PKG.
+.PHONY: whole
+whole:
+	@[ -z "$(PKG)" ] || { echo 'this target runs all its packages: PKG selects packages in make check, test, race, flakes and mutate' >&2; exit 2; }
 
 # -short skips every test of some packages.
 .PHONY: check
@@ -196,7 +199,7 @@ test: packages commands crds kube-tools ## Run the tests that decide whether a c
 	  $(call gotest,packages) -p $(PROCESSES) -vet=off -timeout 20m $(if $(PKG),-count 1) $$packages $(TESTFLAGS) || failed=1; \
 	  $(if $(PKG),,\
 	  echo 'part 2 of 3: tests that build programs, and the documentation'; \
-	  $(call gotest,uncached) -vet=off -timeout 10m -count 1 -skip '$(WALKS)' $(UNCACHED) $(TESTFLAGS) || failed=1; \
+	  $(call gotest,uncached) -vet=off -timeout 10m -count 1 $(UNCACHED) $(TESTFLAGS) || failed=1; \
 	  echo 'part 3 of 3: an install, an update and other main paths with the built cvo'; \
 	  $(call gotest,paths) -vet=off -timeout 20m -count 1 -run '$(MAIN_PATHS)|$(NODE_PATHS)' ./test/integration ./test/nodes $(TESTFLAGS) || failed=1;) \
 	  [ $$failed -ne 0 ] || go run ./hack/results ran $(RESULTS)/*.json || failed=1; \
@@ -204,7 +207,7 @@ test: packages commands crds kube-tools ## Run the tests that decide whether a c
 
 # Each ring runs even if another failed. At the end, the times and the failed tests are listed.
 .PHONY: test-all
-test-all: commands ## Run all rings: test, race, outer, interop, e2e and macos, sequentially, even if one fails
+test-all: whole commands ## Run all rings: test, race, outer, interop, e2e and macos, sequentially, even if one fails
 	@trap 'exit 130' INT; ($(lock); rm -rf $(RESULTS)); times= failed=0; for ring in test race outer interop e2e macos; do \
 	    start=$$SECONDS result=passed; \
 	    $(MAKE_COMMAND) $$ring || { result=failed failed=1; }; \
@@ -223,12 +226,12 @@ CONCURRENT = $(shell grep -rlE --include='*.go' $(GOROUTINES) pkg internal cmd m
 race: packages commands crds kube-tools ## Run the tests of packages with goroutines under the race detector, which needs a C compiler (PKG=)
 	@$(lock); CGO_ENABLED=1 GORACE=atexit_sleep_ms=50 $(call gotest,race) -race -vet=off -timeout 20m $(or $(PKG),$(CONCURRENT)) $(TESTFLAGS) $(call ran,race)
 
-# Packages with tests that try more cases in the outer ring. The command line only shows that it uses readers that have such tests.
-MORE = $(shell grep -rlE --include='*_test.go' --exclude-dir=cli 'ring[.](Outer|Stride|NeedOuter)|fixture[.](Often|HostileYAML)' pkg internal test/env | xargs -n 1 dirname | sort -u | sed 's|^|./|')
+# Packages with tests that try more cases in the outer ring, beside WHOLE. The command line only shows that it uses readers that have such tests.
+MORE = $(shell grep -rlE --include='*_test.go' --exclude-dir=cli 'ring[.](Outer|Stride|NeedOuter)|fixture[.](Often|HostileYAML)' . | xargs -n 1 dirname | sort -u | grep -vE '^./test/($(WHOLE))$$')
 
 # The longest packages come first, as above.
 .PHONY: outer
-outer: commands crds node-tools helm ## Run the tests of whole programs: integration, nodes, Helm, docs, histories, the benchmark of nodes
+outer: whole commands crds node-tools helm ## Run the tests of whole programs: integration, nodes, Helm, docs, histories, the benchmark of nodes
 	@$(lock); packages=$$(go list ./test/integration ./test/nodes ./test/image ./test/... | grep -E '/test/($(WHOLE))$$' | grep -vE '/(e2e|interop)$$'); failed=0; \
 	  CVO_RING=outer $(call gotest,outer) -vet=off -timeout 45m -count 1 $$packages $(TESTFLAGS) || failed=1; \
 	  CVO_RING=outer $(call gotest,more) -vet=off -timeout 20m -count 1 $(MORE) $(TESTFLAGS) || failed=1; \
@@ -239,11 +242,11 @@ flakes: ## Run make test N times on a busy machine and list the failed tests (N=
 	PKG='$(PKG)' hack/flakes.sh '$(N)'
 
 .PHONY: interop
-interop: commands peers ## Exchange images and signatures with cosign, crane, skopeo, Fulcio and Rekor
+interop: whole commands peers ## Exchange images and signatures with cosign, crane, skopeo, Fulcio and Rekor
 	@$(lock); $(call gotest,interop) -timeout 15m -count 1 ./test/interop $(TESTFLAGS) $(call ran,interop)
 
 .PHONY: integration
-integration: commands crds kube-tools ## Run only the tests of the built operator as a process against a real kube-apiserver
+integration: whole commands crds kube-tools ## Run only the tests of the built operator as a process against a real kube-apiserver
 	@$(lock); $(call gotest,integration) -timeout 30m -count 1 ./test/integration $(TESTFLAGS) $(call ran,integration)
 
 # An older API server with the same etcd. Without watch lists, clients list before they watch. The gates are fields of
@@ -257,14 +260,14 @@ kube-compat: kube-tools
 	ln -sf ../kube/etcd "$(COMPAT)/etcd"
 
 .PHONY: compat
-compat: commands crds kube-compat ## Run the tests of applying, property and integration against kube-apiserver 1.34, with watch lists on and off
+compat: whole commands crds kube-compat ## Run the tests of applying, property and integration against kube-apiserver 1.34, with watch lists on and off
 	@$(lock); trap 'exit 130' INT; failed=0; for lists in true false; do \
 	  KUBE_FEATURE_WatchListClient=$$lists $(COMPAT_ENV) \
 	    $(call gotest,compat-$$lists) -timeout 60m -count 1 ./pkg/apply/... ./test/property ./test/integration $(TESTFLAGS) $(call ran,compat-$$lists) || failed=1; \
 	done; exit $$failed
 
 .PHONY: e2e
-e2e: commands crds ## Run the tests on a real cluster, made by kind in Docker (KIND_NODE_IMAGE, CVO_E2E_KEEP=1: docs/dev/e2e.md)
+e2e: whole commands crds ## Run the tests on a real cluster, made by kind in Docker (KIND_NODE_IMAGE, CVO_E2E_KEEP=1: docs/dev/e2e.md)
 	@$(lock); prepared=$$(test/e2e/prepare.sh) && set -- $$prepared && echo "node image: $$1, parallel clusters: $$2" && \
 	  CVO_E2E=1 KIND_NODE_IMAGE=$$1 $(call gotest,e2e,standard-verbose) -timeout 60m -count 1 -parallel $$2 ./test/e2e $(TESTFLAGS) $(call ran,e2e)
 
@@ -274,7 +277,7 @@ macos: crds ## Vet the command line for macOS, which compiles it with its depend
 	GOOS=darwin go vet ./cmd/cvo ./pkg/cli
 
 .PHONY: property
-property: commands crds kube-tools ## Try applying with SEEDS random histories against a real kube-apiserver, some under faults
+property: whole commands crds kube-tools ## Try applying with SEEDS random histories against a real kube-apiserver, some under faults
 	@$(lock); $(call gotest,property) -timeout 120m -count 1 $(TESTFLAGS) ./test/property -args -property.seeds $(SEEDS) $(call ran,property)
 
 .PHONY: fuzz

@@ -21,6 +21,9 @@ for _ in $(seq "$(getconf _NPROCESSORS_ONLN)"); do
 done
 trap 'kill $(jobs -p)' EXIT
 
+# list lists the failed tests and how often they failed. It fails if there are none.
+list() { compgen -G "$log/*.failed" >/dev/null && sort "$log"/*.failed | uniq -c | sort -rn; }
+
 for run in $(seq "$runs"); do
   start=$SECONDS
   flock -w 10 "$results.lock" rm -rf "$results" || { echo 'other tests run in this clone: wait, or use another clone' >&2 && exit 2; }
@@ -35,12 +38,10 @@ for run in $(seq "$runs"); do
     { [ ! -s "$log/$run.failed" ] && ! go run ./hack/results ran "$results"/*.json; }; then
     tail -n 20 "$log/$run.log" >&2
     echo "see $log/$run.log" >&2
+    list || true
     exit 2
   fi
   [ -s "$log/$run.failed" ] || echo "make test" >"$log/$run.failed"
 done
-if compgen -G "$log/*.failed" >/dev/null; then
-  sort "$log"/*.failed | uniq -c | sort -rn
-  exit 1
-fi
+if list; then exit 1; fi
 echo "nothing failed; runs: $runs"

@@ -46,13 +46,14 @@ func TestRunNamesWhatFailed(t *testing.T) {
 			for _, name := range []string{"go", "make", "jq", "flock", "prometheus", "promtool", "sleep", "docker", "dockerd", "debootstrap", "gcc"} {
 				programs[name] += ""
 			}
-			programs["make"] = `echo "$*$PKG$TESTFLAGS$MAKEFLAGS$MAKEFILES$GOOS$GOARCH$CVO_KUBE_BIN$CVO_KUBE_FEATURE_GATES${GOFLAGS#-trimpath}${GOWORK#off}" >>made; ` + programs["make"]
+			programs["make"] = `echo "$*$PKG$TESTFLAGS$MAKEFLAGS$MAKEFILES$GOOS$GOARCH$CVO_KUBE_BIN$CVO_KUBE_FEATURE_GATES$CVO_KUBE_MODULE$CVO_PEERS_BIN$CVO_PEERS_MODULE$CVO_RING${GOFLAGS#-trimpath}${GOWORK#off}" >>made; ` + programs["make"]
 			run := withFakes(t, ".ci/run", programs, tt.flag)
 			elsewhere := t.TempDir()
 			require.NoError(t, os.Mkdir(filepath.Join(elsewhere, ".ci"), 0o755))
 			// It runs all tests of this clone, whatever the environment is.
 			run.Env = append(run.Env, "PKG=./hack", "TESTFLAGS=-run TestA", "MAKEFLAGS=i", "MAKEFILES=/nowhere.mk",
-				"GOOS=windows", "GOARCH=s390x", "CVO_KUBE_BIN=/nowhere", "CVO_KUBE_FEATURE_GATES=A=true", "GOFLAGS=-short", "GOWORK=/nowhere/go.work", "CDPATH="+elsewhere)
+				"GOOS=windows", "GOARCH=s390x", "CVO_KUBE_BIN=/nowhere", "CVO_KUBE_FEATURE_GATES=A=true", "CVO_KUBE_MODULE=/nowhere",
+				"CVO_PEERS_BIN=/nowhere", "CVO_PEERS_MODULE=/nowhere", "CVO_RING=outer", "GOFLAGS=-short", "GOWORK=/nowhere/go.work", "CDPATH="+elsewhere)
 			require.NoError(t, os.WriteFile(filepath.Join(run.Dir, "sums"), []byte("h1:a\n"), 0o644))
 			require.NoError(t, os.MkdirAll(filepath.Join(run.Dir, "test/e2e/quirks"), 0o755))
 			require.NoError(t, os.WriteFile(filepath.Join(run.Dir, "test/e2e/quirks/dockerd.sh"), []byte("#!/bin/sh\nfalse\n"), 0o755))
@@ -415,7 +416,7 @@ func TestMakeRunsOneRingAtATime(t *testing.T) {
 	defer lock.Close()
 	require.NoError(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_EX))
 	for _, ring := range []string{"test", "race", "outer", "interop", "integration", "compat", "e2e", "property", "test-all"} {
-		output, err := runMake(t, results, "LOCK_WAIT=0", "GOTESTSUM=echo started", "PKG=./hack", "-o", "helm", "-o", "peers", "-o", "kube-compat", "-o", "node-tools", ring).CombinedOutput()
+		output, err := runMake(t, results, "LOCK_WAIT=0", "GOTESTSUM=echo started", "-o", "helm", "-o", "peers", "-o", "kube-compat", "-o", "node-tools", ring).CombinedOutput()
 		require.ErrorAs(t, err, new(*exec.ExitError), "%s: %s", ring, output)
 		assert.Contains(t, string(output), "waiting up to 0 s for the end of other tests in this clone\nother tests run in this clone", ring)
 		assert.NotContains(t, string(output), "started", ring)

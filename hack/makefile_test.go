@@ -15,7 +15,7 @@ import (
 
 // TestGateRunsTheMainPaths compares the Makefile's list with the tests: `go test -run` ignores a name without a test.
 func TestGateRunsTheMainPaths(t *testing.T) {
-	for folder, variable := range map[string]string{"test/integration": "MAIN_PATHS", "test/nodes": "NODE_PATHS", "test/docs": "WALKS"} {
+	for folder, variable := range map[string]string{"test/integration": "MAIN_PATHS", "test/nodes": "NODE_PATHS"} {
 		files, err := filepath.Glob(filepath.Join("..", folder, "*_test.go"))
 		require.NoError(t, err)
 		var source []byte
@@ -53,7 +53,7 @@ func TestBuildersAreNotCached(t *testing.T) {
 	builds := regexp.MustCompile(`"build", "-|exec\.Command.*"build"|exec\.Command.*\.sh"|program\.Build\(|platform\.New\(|fixture\.(Promtool|HasPrometheus|RunPrometheus)\(`)
 	uncached := regexp.MustCompile(`^(test/(` + makeVariable(t, "WHOLE") + `)|` + makeVariable(t, "BUILDERS") + `)$`)
 	found := 0
-	for _, folder := range []string{"cmd", "examples", "hack", "internal", "manifests", "pkg", "test"} {
+	for _, folder := range []string{"charts", "cmd", "docs", "examples", "hack", "internal", "manifests", "pkg", "test"} {
 		require.NoError(t, filepath.WalkDir(filepath.Join("..", folder), func(path string, _ fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(path, "_test.go") {
 				return err

@@ -125,9 +125,9 @@ type Options struct {
 	Strict bool
 	// Controller is the object's controller if a watch shows that it has another one than its owner; otherwise empty. It saves two requests.
 	Controller string
-	// ReplicasOwned is true unless a watch shows that no entry of ours or of a former manager contains spec.replicas. If the manifest leaves
-	// that field to the kind's scale subresource, it costs a read.
-	ReplicasOwned bool
+	// ReplicasForeign is true if a watch shows that no entry of ours or of a former manager contains spec.replicas. If the manifest leaves
+	// that field to the kind's scale subresource, it saves a read.
+	ReplicasForeign bool
 	// UID is the UID of the object in our last apply; empty if there was none.
 	UID types.UID
 	// Changed is true if there was such an apply, and its content differs from the manifest's. Then a failed Job runs again. A repair and the

@@ -1,6 +1,7 @@
 package apply_test
 
 import (
+	"fmt"
 	"net/http"
 	"testing"
 
@@ -122,4 +123,29 @@ func TestFormerClusterVersionDoesNotStayController(t *testing.T) {
 	controller, owned := controllerOf(live(t, m))
 	assert.Equal(t, "ClusterVersion version", controller)
 	assert.True(t, owned)
+}
+
+// TestReferenceToAnEarlierClusterVersionIsRemoved restores an object from a backup after the ClusterVersion was recreated. No manager owns the
+// reference, so no apply removes it.
+func TestReferenceToAnEarlierClusterVersionIsRemoved(t *testing.T) {
+	ns := namespace(t)
+	a, _ := connect(t, owner)
+	m := parse(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: restored, namespace: "+ns+"}\ndata: {a: ours}")
+	restored := m.Object.DeepCopy()
+	restored.SetOwnerReferences([]metav1.OwnerReference{
+		{APIVersion: "config.openshift.io/v1", Kind: "ClusterVersion", Name: owner.Name, UID: "earlier", Controller: new(true)},
+		{APIVersion: "example.com/v1", Kind: "Shop", Name: "shop", UID: "s"},
+	})
+	require.NoError(t, otherClient(t).Create(t.Context(), restored, client.FieldOwner("backup")))
+	as(t, "backup", m, types.MergePatchType, `{"metadata":{"managedFields":[{}]}}`)
+
+	predicted, err := a.Predict(t.Context(), m, release.Updating)
+	require.NoError(t, err)
+	assert.Equal(t, apply.Applied, predicted.Action)
+	must(t, a, m)
+	var names []string
+	for _, r := range live(t, m).GetOwnerReferences() {
+		names = append(names, fmt.Sprint(r.Kind, " ", r.UID, " ", r.Controller != nil && *r.Controller))
+	}
+	assert.ElementsMatch(t, []string{"Shop s false", fmt.Sprint("ClusterVersion ", owner.UID, " true")}, names)
 }

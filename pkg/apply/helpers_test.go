@@ -107,6 +107,7 @@ func connect(t *testing.T, by body.Owner) (*apply.Applier, *recorder) {
 	return connectBy(t, by, kinds.NewMapper(clock.RealClock{}, discoverer(t), nil))
 }
 
+// connectBy returns an Applier as for objects whose watch shows that the replicas are not ours, which saves a read.
 func connectBy(t *testing.T, by body.Owner, mapper apply.Mapper) (*apply.Applier, *recorder) {
 	t.Helper()
 	config := controlPlane.For(t).Config("apply")
@@ -116,7 +117,7 @@ func connectBy(t *testing.T, by body.Owner, mapper apply.Mapper) (*apply.Applier
 	require.NoError(t, err)
 	connection, err := request.Connect(config, httpClient)
 	require.NoError(t, err)
-	return apply.New(connection, mapper, by), record
+	return apply.New(connection, mapper, by).With(apply.Options{ReplicasForeign: true}), record
 }
 
 func discoverer(t *testing.T) *discovery.DiscoveryClient {

@@ -39,7 +39,7 @@ type Prediction struct {
 // Predict predicts the result of Apply. It sends the same requests with dryRun=All, so that the server checks admission, schema and
 // validation but stores nothing. It cannot fully predict an Apply of several steps, because each step needs the stored result of the
 // previous one. For example, Object still contains fields of former managers that adoption would remove, and for a recreation it is only
-// what the server would accept as a new object. Predict returns the same errors as Apply.
+// what the server would accept as a new object. Predict returns the same errors as Apply without Strict.
 func (a *Applier) Predict(ctx context.Context, m *manifest.Manifest, mode release.Mode) (Prediction, error) {
 	target, mapping, err := a.target(ctx, m)
 	if err != nil {
@@ -147,6 +147,8 @@ func (s *submission) predictRefused(ctx context.Context, refused error) (Predict
 		return Prediction{}, refused
 	case err != nil:
 		return Prediction{}, err
+	case live.GetDeletionTimestamp() != nil:
+		return s.predictUnchangeable(ctx, live, refused, trial.Accepted)
 	}
 	if s.yieldToLive(live) {
 		f, err := s.predict(ctx)
@@ -168,12 +170,11 @@ func (s *submission) predictRefused(ctx context.Context, refused error) (Predict
 	}
 	found, object, err := s.trial().Blocking(ctx, live, entries, refused)
 	switch {
+	case errors.Is(err, trial.ErrNothingBlocks) && s.removeFormerOwner(live):
+		object, err := s.applier.client.DryUpdate(ctx, s.target, overlay.Lay(s.m.GVK(), s.body, live).Object())
+		return Prediction{Action: Applied, Object: object, Dropped: s.dropped, Message: s.exceptions()}, err
 	case errors.Is(err, trial.ErrNothingBlocks):
-		why, err := s.immutable(ctx, live, refused, judgment)
-		if err != nil {
-			return Prediction{}, err
-		}
-		return Prediction{Action: Recreated, Dropped: s.dropped, Message: why}, nil
+		return s.predictUnchangeable(ctx, live, refused, judgment)
 	case err != nil:
 		return Prediction{}, err
 	}
@@ -190,6 +191,15 @@ func (s *submission) predictRefused(ctx context.Context, refused error) (Predict
 	}
 	f.Message = texts(f.Message, s.exceptions())
 	return f, nil
+}
+
+// predictUnchangeable is unchangeable as a dry run.
+func (s *submission) predictUnchangeable(ctx context.Context, live *unstructured.Unstructured, refused error, judgment trial.Judgment) (Prediction, error) {
+	why, err := s.immutable(ctx, live, refused, judgment)
+	if err != nil {
+		return Prediction{}, err
+	}
+	return Prediction{Action: Recreated, Dropped: s.dropped, Message: why}, nil
 }
 
 // predictCreateOnly first reads the object. If it exists, no other request is needed.

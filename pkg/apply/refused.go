@@ -22,7 +22,8 @@ import (
 // refused handles an apply that the server rejects with 422. The text of the rejection is not a stable interface, so refused uses dry runs,
 // which store nothing, to find the reason:
 //
-//   - The object has another controller. Then our owner reference is applied without a claim to be the controller.
+//   - The object has another controller. Then our owner reference is applied without a claim to be the controller. If that controller is an
+//     earlier ClusterVersion, the reference to it is removed.
 //   - The server also rejects the manifest as a new object. Then the manifest is invalid.
 //   - The server accepts the object without certain values that the manifest lacks. They are removed if the manifest may do so.
 //   - The server accepts only a new object, and rejects this one also without any value of other writers. Then the manifest changes an
@@ -66,10 +67,29 @@ func (s *submission) refused(ctx context.Context, refused error) (Change, answer
 	switch {
 	case err == nil:
 		return s.takeBack(ctx, s.receipt(got), got)
-	case errors.Is(err, trial.ErrNothingBlocks):
+	case !errors.Is(err, trial.ErrNothingBlocks):
+		return Change{}, answer{}, err
+	case !s.removeFormerOwner(live):
 		return s.unchangeable(ctx, live, refused, judgment)
 	}
-	return Change{}, answer{}, err
+	if _, err := s.applier.client.Replace(ctx, s.target, live); err != nil {
+		return Change{}, answer{}, fmt.Errorf("removing the reference to an earlier ClusterVersion: %w", err)
+	}
+	if got, err = s.send(ctx); err != nil {
+		return Change{}, answer{}, err
+	}
+	return s.takeBack(ctx, s.receipt(got), got)
+}
+
+// removeFormerOwner removes references to an earlier ClusterVersion from a live object, such as one from a backup, whose reference no
+// manager owns. It returns false if there are none. There is only one ClusterVersion of a name, so none of these references has an object.
+func (s *submission) removeFormerOwner(live *unstructured.Unstructured) bool {
+	owner, before := s.applier.builder.Owner, live.GetOwnerReferences()
+	after := slices.DeleteFunc(slices.Clone(before), func(r metav1.OwnerReference) bool {
+		return ownership.IsClusterVersion(&r) && r.Name == owner.Name && r.UID != owner.UID
+	})
+	live.SetOwnerReferences(after)
+	return len(after) < len(before)
 }
 
 // absorb makes fields of former managers ours and applies again, which removes those that the manifest lacks. A creation by us leaves a

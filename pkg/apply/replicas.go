@@ -26,7 +26,7 @@ func (a *Applier) unsetReplicas(m *manifest.Manifest, mapping kinds.Mapping) (fi
 	if !m.LeavesOut(fields...) {
 		return nil, false
 	}
-	return fields, a.options.ReplicasOwned || mapping.Replicas != kinds.DefaultReplicas
+	return fields, !a.options.ReplicasForeign || mapping.Replicas != kinds.DefaultReplicas
 }
 
 // releaseReplicas gives up the number of replicas if the manifest no longer sets it, so that the workload keeps its pods. Otherwise the

@@ -24,7 +24,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
-var owned = apply.Options{ReplicasOwned: true}
+var owned = apply.Options{ReplicasForeign: false}
 
 // scalable returns a Deployment or StatefulSet in the namespace, with one line more in its spec.
 func scalable(t *testing.T, kind, ns, line string) *manifest.Manifest {
@@ -219,8 +219,8 @@ func TestDroppedReplicasOfAFormerManagerKeepTheirValue(t *testing.T) {
 
 // If the server has discarded the owners of all fields, the number of replicas is not taken back.
 func TestDroppedReplicasWithoutOwnersKeepTheirValue(t *testing.T) {
-	for _, owned := range []bool{true, false} {
-		t.Run(fmt.Sprint(owned), func(t *testing.T) {
+	for _, foreign := range []bool{true, false} {
+		t.Run(fmt.Sprint(foreign), func(t *testing.T) {
 			ns := namespace(t)
 			a, _ := connect(t, owner)
 			before, after := scalable(t, "Deployment", ns, "replicas: 3"), scalable(t, "Deployment", ns, "minReadySeconds: 5")
@@ -229,7 +229,7 @@ func TestDroppedReplicasWithoutOwnersKeepTheirValue(t *testing.T) {
 			former := func(context.Context, manifest.ID) ([]*manifest.Manifest, error) {
 				return []*manifest.Manifest{before}, nil
 			}
-			change := must(t, a.With(apply.Options{UID: applied.UID, Former: former, ReplicasOwned: owned}), after)
+			change := must(t, a.With(apply.Options{UID: applied.UID, Former: former, ReplicasForeign: foreign}), after)
 			assert.Contains(t, change.Message, "took back its fields")
 			assert.EqualValues(t, 3, replicasOf(t, after))
 		})

@@ -219,7 +219,7 @@ func (s *submission) release(ctx context.Context, before answer, adopted *metav1
 	entries := ownership.Restore(adopted.ManagedFields, before.meta.ManagedFields)
 	meta, err := s.applier.client.SetManagers(ctx, s.target, adopted.ResourceVersion, entries)
 	if err != nil {
-		return Change{}, answer{}, fmt.Errorf("giving up fields of an earlier operator: %w", err)
+		return Change{}, answer{}, fmt.Errorf("giving up fields of an earlier operator or release: %w", err)
 	}
 	got := answer{meta: meta}
 	change := s.receipt(got)

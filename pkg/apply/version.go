@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/cluster-version/cvo/pkg/apply/builtin"
@@ -146,9 +147,9 @@ func (s *submission) staysUnreadable(replacement map[string]any, failed error) b
 	})
 }
 
-// inVersion returns the entries in the manifest's API version, or nil if that would not help after a failed apply. failed may be nil. A
-// conversion webhook may rename fields, so only the entries of a version that the definition no longer has are moved: no webhook can convert
-// to it.
+// inVersion returns the entries in the manifest's API version, or nil if no entry has to be moved. A conversion webhook may rename fields, so
+// only the entries of a version that the definition no longer has are moved: no webhook can convert to it. The error of a failed apply, if
+// any, may name a version that was removed since the definition was read.
 func (s *submission) inVersion(ctx context.Context, entries []metav1.ManagedFieldsEntry, failed error) ([]metav1.ManagedFieldsEntry, error) {
 	version := s.m.GVK().GroupVersion().String()
 	if builtin.Type(s.m.GVK()) != nil || ownership.OtherVersion(entries, version) == "" {
@@ -161,8 +162,19 @@ func (s *submission) inVersion(ctx context.Context, entries []metav1.ManagedFiel
 	if renames {
 		return ownership.Move(entries, "", version), nil
 	}
-	if removed := failure.RemovedVersion(failed); removed != "" {
-		return ownership.Move(entries, removed, version), nil
+	versions, err := s.applier.conversions.Versions(ctx, s.applier.client, s.target.Resource.GroupResource())
+	if err != nil {
+		return nil, err
 	}
-	return nil, nil
+	moved, found := entries, false
+	for _, e := range entries {
+		gv, err := schema.ParseGroupVersion(e.APIVersion)
+		if removed := err == nil && versions != nil && !slices.Contains(versions, gv.Version); removed || e.APIVersion == failure.RemovedVersion(failed) {
+			moved, found = ownership.Move(moved, e.APIVersion, version), true
+		}
+	}
+	if !found {
+		return nil, nil
+	}
+	return moved, nil
 }

@@ -553,6 +553,32 @@ func TestReplicasAreGivenUpWithTheMove(t *testing.T) {
 	assert.Nil(t, at(obj.Object, "spec.note"))
 }
 
+// If the definition loses a version at the same time, no webhook can convert to it.
+func TestReplicasAreGivenUpBesideEntriesOfARemovedVersion(t *testing.T) {
+	webhook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "not expected", http.StatusInternalServerError)
+	}))
+	t.Cleanup(webhook.Close)
+	const group = "scaledhook.example.com"
+	text := strings.NewReplacer("GROUP", group, "{status: {}}", "{status: {}, scale: {specReplicasPath: .spec.port, statusReplicasPath: .status.size}}").Replace(graduatedCRD)
+	crd := parse(t, text)
+	serveCRD(t, crd)
+	ns := namespace(t)
+	widget := func(version, spec string) *manifest.Manifest {
+		return parse(t, fmt.Sprintf("apiVersion: %s/%s\nkind: Widget\nmetadata: {name: w, namespace: %s}\nspec: %s", group, version, ns, spec))
+	}
+	a, _ := connectBy(t, owner, kinds.NewMapper(clock.RealClock{}, discoverer(t), []*manifest.Manifest{crd}))
+	must(t, a, widget("v1", "{port: 3}"))
+	as(t, "other", widget("v1beta1", "{}"), types.MergePatchType, `{"spec":{"note":"theirs"}}`)
+	as(t, "tests", crd, types.JSONPatchType, `[{"op":"remove","path":"/spec/versions/0"},{"op":"add","path":"/spec/conversion","value":`+conversionWebhook(webhook)+`}]`)
+	next := widget("v1", "{accessPolicy: allow}")
+	untilUnconvertible(t, next)
+	must(t, a, next)
+	obj := live(t, next)
+	assert.ElementsMatch(t, []string{api.FieldManager + " Apply v1", "kept-scale Update scale v1", "other Update v1"}, managers(obj))
+	assert.Equal(t, map[string]any{"port": int64(3), "note": "theirs", "accessPolicy": "allow"}, obj.Object["spec"])
+}
+
 // A webhook may know which fields a version has, so the server can convert the object. The paths of a webhook's versions may differ, so the
 // entries stay in their version even if the webhook only renames.
 func TestConversionWebhooksNeedNoMove(t *testing.T) {

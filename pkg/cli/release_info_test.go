@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -158,6 +159,7 @@ func TestReleaseInfoVerifiesEveryPlatform(t *testing.T) {
 	lacks(arm64)
 	_, _, err = runCvo(t, "release", "info", img.Pullspec, "--verify")
 	require.ErrorContains(t, err, "image dns: platform linux/arm64: ")
+	assert.Equal(t, command.ExitRefused, command.ExitCode(err))
 	require.ErrorContains(t, err, "\nplatform linux/arm64/v8: ", "another platform with the same image")
 	lacks(nested)
 	_, _, err = runCvo(t, "release", "info", img.Pullspec, "--verify")
@@ -289,6 +291,19 @@ func TestReleaseExtractWritesTheFilesOfARelease(t *testing.T) {
 		_, _, err = runCvo(t, "release", "extract", l.image.Pullspec, "--to", to, "--included", "--install-config", config, "--credentials-requests", "--cloud", "aws")
 		require.ErrorContains(t, err, "--cloud is aws, but the cluster's platform is gcp")
 		assert.Equal(t, command.ExitUsage, command.ExitCode(err))
+	})
+	t.Run("selects the credentials requests of the cluster's cloud", func(t *testing.T) {
+		dir, config, to := t.TempDir(), filepath.Join(t.TempDir(), "install-config.yaml"), filepath.Join(t.TempDir(), "out")
+		require.NoError(t, os.WriteFile(config, []byte("apiVersion: v1\nplatform: {gcp: {}}\n"), 0o600))
+		require.NoError(t, os.CopyFS(dir, l.files))
+		for _, provider := range []string{"AWS", "GCP"} {
+			request := "apiVersion: cloudcredential.openshift.io/v1\nkind: CredentialsRequest\nmetadata: {name: " + provider + "}\nspec: {providerSpec: {kind: " + provider + "ProviderSpec}}\n"
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "release-manifests", "0000_50_credentials_"+provider+".yaml"), []byte(request), 0o600))
+		}
+		out, _, err := runCvo(t, "release", "extract", dir, "--to", to, "--included", "--install-config", config, "--credentials-requests", "-o", "json")
+		require.NoError(t, err)
+		assert.Contains(t, out, "is for AWSProviderSpec, not GCPProviderSpec")
+		assert.Equal(t, []string{"0000_50_credentials_GCP.yaml"}, slices.Collect(maps.Keys(contents(t, to))))
 	})
 }
 

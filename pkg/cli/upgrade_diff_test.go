@@ -340,7 +340,7 @@ func TestUpgradeDiffPreviewsARelease(t *testing.T) {
 			d.registry.Host() + "/platform/new@sha256:" + strings.Repeat("0", 64) + "'}\n"
 		require.NoError(t, os.CopyFS(dir, d.tree(t, "1.1.0", map[string]string{"0000_20_a_config.yaml": uses})))
 		_, _, err := diff(dir)
-		require.EqualError(t, err, "no registry has 1 image of release 1.1.0")
+		require.EqualError(t, err, "nodes cannot pull 1 image of release 1.1.0")
 		lookups := d.registry.Count(http.MethodHead, "/platform/new/")
 		require.NotZero(t, lookups)
 		_, errs, err := diff(dir, "--skip-images")

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cluster-version/cvo/test/fixture"
+	"github.com/cluster-version/cvo/test/ring"
 )
 
 // walk is a reader who follows pages from top to bottom in one sandbox.
@@ -39,6 +40,7 @@ type event struct {
 // TestDocumentedOutputIsCurrent follows the documentation as its readers do. It runs every command as written, in page order, and compares
 // the output with the page.
 func TestDocumentedOutputIsCurrent(t *testing.T) {
+	ring.NeedOuter(t)
 	t.Parallel()
 	for _, w := range walks() {
 		t.Run(w.name, func(t *testing.T) {

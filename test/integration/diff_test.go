@@ -15,15 +15,12 @@ import (
 // diffAgent is the user agent of `cvo upgrade diff`.
 const diffAgent = "cvo-upgrade-diff"
 
-// Limits for `cvo upgrade diff` of the real releases. A dry run costs the API server as much as an apply. Because machines may be busy, the
-// time limit is relative to the preceding install.
-const (
-	diffTime     = 20 * time.Second
-	diffRequests = 1.1 // per manifest, plus discovery and a LIST for each kind
-)
+// diffRequests is the maximum number of requests of `cvo upgrade diff` for each manifest of the real releases. They include discovery and a
+// LIST for each kind.
+const diffRequests = 1.1
 
-// assertDiff compares a cluster at 4.22.9 with 4.23.0. The diff must write nothing and stay within the time limit.
-func (p *platform) assertDiff(target release.Image, manifests int, limit time.Duration) {
+// assertDiff compares a cluster at 4.22.9 with 4.23.0. The diff must write nothing and send few requests.
+func (p *platform) assertDiff(target release.Image, manifests int) {
 	p.t.Helper()
 	start := time.Now()
 	before := p.diff(target)
@@ -37,7 +34,6 @@ func (p *platform) assertDiff(target release.Image, manifests int, limit time.Du
 	}
 	p.t.Logf("diff: %s, %d requests for %d manifests: %s", took.Round(10*time.Millisecond), requests, manifests, before.Totals)
 	assert.LessOrEqual(p.t, float64(requests), diffRequests*float64(manifests))
-	assert.Less(p.t, took, limit)
 	assert.Equal(p.t, "4.23.0", before.Version)
 	assert.Zero(p.t, before.Totals.Refused)
 	assert.Zero(p.t, before.Totals.NotAsked)

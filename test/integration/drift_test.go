@@ -16,8 +16,6 @@ import (
 
 const (
 	driftEdits = 200
-	// driftLimit is the time within which 99 of 100 edits are repaired.
-	driftLimit = time.Second
 	driftWait  = 30 * time.Second
 )
 
@@ -33,17 +31,16 @@ func TestDriftIsRepairedByOneWrite(t *testing.T) {
 	p.awaitRecords("4.22.9")
 
 	begin := time.Now()
-	times, kinds := p.vandalize(r.fromDir, driftEdits)
+	kinds := p.vandalize(r.fromDir, driftEdits)
 	require.Equal(t, 20, kinds)
-	assert.LessOrEqual(t, vandal.Percentile(times, 0.99), driftLimit.Seconds())
 
 	repairs := len(p.appliedSince(begin))
 	assert.InDelta(t, driftEdits, repairs, driftEdits/20.0, "one write per edit, plus the status of recreated objects")
 }
 
-// vandalize damages objects of a release one by one, and checks that each is repaired. It returns the times in seconds until the repairs,
-// and the number of kinds.
-func (p *platform) vandalize(dir string, n int) (times []float64, kinds int) {
+// vandalize damages objects of a release one by one, and checks that each is repaired. It logs the times until the repairs, and
+// returns the number of kinds.
+func (p *platform) vandalize(dir string, n int) (kinds int) {
 	p.t.Helper()
 	filter := inclusion.Filter{Capabilities: inclusion.AllCapabilities(nil)}
 	loaded, err := payload.Load(os.DirFS(dir), "release", payload.Options{Filter: filter})
@@ -52,6 +49,7 @@ func (p *platform) vandalize(dir string, n int) (times []float64, kinds int) {
 	require.NoError(p.t, err)
 	edits, kinds := vandal.Plan(loaded.Manifests, n, rand.New(rand.NewPCG(1, 0)))
 	require.Len(p.t, edits, n)
+	var times []float64 // in seconds
 	for _, e := range edits {
 		took, err := v.Do(p.t.Context(), e)
 		if assert.NoError(p.t, err, e.String()) {
@@ -60,5 +58,5 @@ func (p *platform) vandalize(dir string, n int) (times []float64, kinds int) {
 	}
 	p.t.Logf("%d edits of %d kinds: repaired after %.0f ms (median), %.0f ms (p99), %.0f ms at most", len(times), kinds,
 		1e3*vandal.Percentile(times, 0.5), 1e3*vandal.Percentile(times, 0.99), 1e3*vandal.Percentile(times, 1))
-	return times, kinds
+	return kinds
 }

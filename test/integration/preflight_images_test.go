@@ -57,7 +57,7 @@ metadata: {name: %s, annotations: {include.release.openshift.io/self-managed-hig
 	next := push("4.2.1", running, exists, mirrored, gone, far)
 	l.preflight(configv1.Update{Image: next.ByDigest()})
 	p := l.awaitRollout("the preflight", preflightEnded(api.PreflightObjected, "4.2.1")).Status.Preflight
-	assert.Contains(t, p.Message, "images that no registry has: annex, lab: "+gone+";")
+	assert.Contains(t, p.Message, "images that nodes cannot pull: annex, lab: "+gone+": ")
 	assert.Contains(t, p.Message, "images that could not be looked up: annex, lab: "+far+": ")
 	assert.NotContains(t, p.Message, exists)
 	assert.NotContains(t, p.Message, mirrored)
@@ -70,8 +70,9 @@ metadata: {name: %s, annotations: {include.release.openshift.io/self-managed-hig
 	var exit *exec.ExitError
 	require.ErrorAs(t, err, &exit)
 	assert.Equal(t, command.ExitRefused, exit.ExitCode())
-	require.ErrorContains(t, err, "error: no registry has 1 image of release 4.2.1")
-	assert.Contains(t, out, "\nImages that no registry has:\n  annex, lab: "+gone+"\n\nImages that could not be looked up:\n  annex, lab: "+far+": ")
+	require.ErrorContains(t, err, "error: nodes cannot pull 1 image of release 4.2.1")
+	assert.Contains(t, out, "\nImages that nodes cannot pull:\n  annex, lab: "+gone+": ")
+	assert.Contains(t, out, "\n\nImages that could not be looked up:\n  annex, lab: "+far+": ")
 	assert.NotContains(t, out, exists+"\n")
 	assert.Zero(t, l.registry.Count(http.MethodHead, "/platform/components/manifests/"+string(release.Pullspec(running).Digest())), "nodes have this image")
 }

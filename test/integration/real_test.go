@@ -21,8 +21,7 @@ func TestRealReleasesInstallAndUpdate(t *testing.T) {
 	begin := time.Now()
 	operator := p.operator(r.from.ByDigest())
 	cv := p.await("4.22.9 to complete", patience, completed("4.22.9"))
-	installed := time.Since(begin)
-	t.Logf("installed in %s", installed.Round(100*time.Millisecond))
+	t.Logf("installed in %s", time.Since(begin).Round(100*time.Millisecond))
 	assert.True(t, cv.Status.History[0].Verified)
 	p.rest()
 	p.assertBudget("install", begin, len(p.graphOf(r.fromDir, release.Initializing).objects), installRequests)
@@ -30,7 +29,7 @@ func TestRealReleasesInstallAndUpdate(t *testing.T) {
 	// The operator is stopped, so that only the diff sends requests to the API server.
 	g := p.graphOf(r.toDir, release.Updating)
 	operator.end(t)
-	p.assertDiff(r.to, len(g.objects), max(diffTime, 2*installed))
+	p.assertDiff(r.to, len(g.objects))
 
 	operator = p.operator(r.from.ByDigest())
 	operator.logged(t, logRollout)

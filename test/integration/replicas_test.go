@@ -70,11 +70,11 @@ spec:
 	scale := &autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: 0}}
 	require.NoError(t, l.client.SubResource("scale").Update(t.Context(), web, client.WithSubResourceBody(scale)))
 	require.Eventually(t, func() bool { return slices.Contains(l.story(), api.EventScaledToZero) }, time.Minute, 50*time.Millisecond)
-	l.awaitReport("\nScaled to 0 by other clients\n  Deployment.apps lab/web  no pod runs; the manifest leaves spec.replicas out\n")
+	l.awaitReport("\nScaled to 0\n  Deployment.apps lab/web  no pod runs; the manifest leaves spec.replicas out\n")
 
 	l.update(configv1.Update{Image: push("4.2.2", "minReadySeconds: 6").ByDigest()})
 	l.await("4.2.2 to complete", time.Minute, completed("4.2.2"))
-	l.awaitReport("\nScaled to 0 by other clients\n")
+	l.awaitReport("\nScaled to 0\n")
 	reasons := slices.DeleteFunc(l.story(), func(reason string) bool { return reason != api.EventScaledToZero })
 	assert.Len(t, reasons, 1, "a later rollout repeats no event")
 }

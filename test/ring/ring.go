@@ -26,6 +26,6 @@ func Stride() int {
 func NeedOuter(t testing.TB) {
 	t.Helper()
 	if !Outer() {
-		t.Skip("make outer runs this test")
+		t.Skip("make outer runs this test; alone it needs CVO_RING=outer")
 	}
 }

@@ -29,6 +29,7 @@ type Cache struct {
 
 type entry struct {
 	onlyRenames bool
+	versions    []string
 	lists       map[string]*overlay.Lists // by version
 	err         error
 	readAt      time.Time // zero if the definition could not be read
@@ -51,6 +52,12 @@ func NewCache(clk clock.PassiveClock) *Cache {
 func (c *Cache) OnlyRenames(ctx context.Context, client *request.Client, resource schema.GroupResource) (bool, error) {
 	definition, err := c.definition(ctx, client, resource)
 	return definition.onlyRenames, err
+}
+
+// Versions returns the versions in the resource's definition, also those that the server does not serve; nil if they are unknown.
+func (c *Cache) Versions(ctx context.Context, client *request.Client, resource schema.GroupResource) ([]string, error) {
+	definition, err := c.definition(ctx, client, resource)
+	return definition.versions, err
 }
 
 // Lists returns the lists with keys and the sets in the schema of the resource's version, or nil if there are none.
@@ -96,6 +103,7 @@ func (c *Cache) read(ctx context.Context, client *request.Client, resource schem
 	for _, crd := range crds.Items { // none if another API server serves the kind
 		next.onlyRenames = crd.Spec.Conversion == nil || crd.Spec.Conversion.Strategy == apiextensionsv1.NoneConverter
 		for _, version := range crd.Spec.Versions {
+			next.versions = append(next.versions, version.Name)
 			if version.Schema != nil {
 				next.lists[version.Name] = overlay.NewLists(version.Schema.OpenAPIV3Schema)
 			}

@@ -171,6 +171,9 @@ func (v *platformVerifier) verify(ctx context.Context, d release.Digest, depth i
 		return err
 	}
 	var errs []error
+	if !slices.ContainsFunc(doc.Manifests, func(desc v1.Descriptor) bool { return !document.IsAttestation(desc) }) {
+		errs = append(errs, fmt.Errorf("index %s lists no image", d))
+	}
 	for _, desc := range doc.Manifests {
 		if document.IsAttestation(desc) {
 			continue

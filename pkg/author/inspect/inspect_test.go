@@ -375,6 +375,19 @@ func TestVerifyImagesAcceptsAShallowPath(t *testing.T) {
 	assert.NotContains(t, err.Error(), "platform linux/shallow")
 }
 
+// TestVerifyImagesRejectsAnIndexWithoutImages verifies an index that lists only an attestation.
+func TestVerifyImagesRejectsAnIndexWithoutImages(t *testing.T) {
+	p := newPlatform(t)
+	info, err := inspect.Describe(t.Context(), p.open())
+	require.NoError(t, err)
+	index := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: component(t, 1), Descriptor: v1.Descriptor{
+		Platform: &v1.Platform{OS: "unknown", Architecture: "unknown"}, Annotations: map[string]string{"vnd.docker.reference.type": "attestation-manifest"},
+	}})
+	pushed := pushIndex(t, p.registry, index, "platform/components:attestation")
+	info.References.Spec.Tags[0].From.Name = pushed.ByDigest()
+	require.ErrorContains(t, info.VerifyImages(t.Context(), p.images, nil), "index "+string(pushed.Digest)+" lists no image")
+}
+
 func TestOpenReadsAFolder(t *testing.T) {
 	p := newPlatform(t)
 	whole, flat := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "flat")

@@ -239,6 +239,9 @@ func (o *extractOptions) selection(ctx context.Context, streams command.Streams,
 		return selection, &command.UsageError{Err: fmt.Errorf("--cloud is %s, but the cluster's platform is %s: omit --cloud or --included", o.cloud, platform)}
 	}
 	selection.Filter = &filter
+	if o.cloud == "" {
+		selection.Provider, _ = extract.ProviderOf(platform) // other platforms have no cloud
+	}
 	return selection, nil
 }
 

@@ -236,6 +236,9 @@ func (o *infoOptions) readImages(ctx context.Context, streams command.Streams, i
 	err := read(ctx, images, func(component string) {
 		p.Report(progress.Event{Item: component, Ended: true, Silent: true})
 	})
+	if o.verify && errors.Is(err, failure.ErrNotFound) && !errors.Is(err, failure.ErrIntegrity) {
+		return &command.RefusedError{Err: err}
+	}
 	if !errors.Is(err, failure.ErrIntegrity) {
 		return err
 	}

@@ -101,7 +101,7 @@ func (f *Flight) Run(ctx context.Context) (again bool) {
 	if before := f.Input.Running; before != nil && before.Payload != nil {
 		running = before.Payload.Manifests
 	}
-	found := images.Find(ctx, managed.Manifests, running, f.lookup)
+	found := images.Find(ctx, release.Pullspec(managed.Release.Image), managed.Manifests, running, f.lookup)
 	report, err := f.Preview(ctx, f.Input.ClusterVersion, running, &managed)
 	if err != nil {
 		f.Account.State, f.Account.Message = api.PreflightFailed, excerpt(err.Error(), api.ReleaseRolloutText)
@@ -171,7 +171,7 @@ func (f *Flight) judge(report *preview.Report, found images.Found) (again bool) 
 		against = append(against, "objects that the API server would reject: "+counted(report, preview.Refuse, report.Totals.Refused))
 	}
 	if len(found.Missing) > 0 {
-		against = append(against, "images that no registry has: "+listed(found.Missing))
+		against = append(against, "images that nodes cannot pull: "+listed(found.Missing))
 	}
 	t := report.Totals
 	f.Account.Message = fmt.Sprintf("objects to create: %d, to change: %d, to delete: %d, to recreate: %d, unknown: %s",

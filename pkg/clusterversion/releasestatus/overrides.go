@@ -36,10 +36,12 @@ func restored(conditions []metav1.Condition) comparison {
 
 // compare compares the overrides with the payload and the inventory if the overrides or the payload have changed. An override also keeps
 // orphans, which only the inventory has and which it keeps while the override exists. Without a payload or an inventory, the last comparison
-// stays.
+// stays, unless the overrides are gone.
 func (r *Record) compare(ctx context.Context, content Content) {
 	known := r.known().compared
-	if known.payload == content.Payload && slices.Equal(known.overrides, content.Overrides) || content.Payload == nil && len(content.Overrides) > 0 {
+	gone := len(content.Overrides) == 0 && known.unmatched != "" // since an earlier process compared them
+	same := known.payload == content.Payload && slices.Equal(known.overrides, content.Overrides)
+	if same && !gone || content.Payload == nil && len(content.Overrides) > 0 {
 		return
 	}
 	c := comparison{payload: content.Payload, overrides: content.Overrides, at: metav1.NewTime(r.clock.Now()).Rfc3339Copy()}

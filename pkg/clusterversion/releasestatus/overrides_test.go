@@ -71,4 +71,10 @@ func TestUnmatchedOverridesNeedNoStoredCondition(t *testing.T) {
 	_, err = r.Keep(t.Context(), Content{Overrides: overrides, Payload: &payload.Payload{}, Recorded: func(context.Context) ([]manifest.ID, error) { return nil, nil }})
 	require.NoError(t, err)
 	assert.Contains(t, r.UnmatchedOverrides(), `kind "Secret", namespace "ns", name "a"`)
+
+	r = New(clocktesting.NewFakePassiveClock(now), nil, "version", "ns")
+	r.Read(Found{Object: object})
+	_, err = r.Keep(t.Context(), Content{})
+	require.NoError(t, err)
+	assert.Empty(t, r.UnmatchedOverrides(), "the overrides are gone since the earlier process")
 }

@@ -115,8 +115,8 @@ func (r *Record) known() memory {
 	return r.memory
 }
 
-// intended returns the status that the object stands for, nil if there is no object. What the API server dropped of the last write belongs
-// to it, because another write would have the same result.
+// intended returns the last written status, also the fields that the API server dropped, because another write would have the same result. If
+// another client wrote last, it is the object's status; nil if there is no object.
 func (m memory) intended() *api.ReleaseStatusStatus {
 	switch {
 	case m.found.Object == nil:
@@ -219,10 +219,10 @@ func (r *Record) Keep(ctx context.Context, c Content) (Kept, error) {
 		return Kept{}, nil
 	}
 	now := r.clock.Now()
-	found, next, stands := r.plan(c)
+	found, next, current := r.plan(c)
 	m := r.known()
 	switch {
-	case stands:
+	case current:
 		return Kept{}, nil
 	case m.delay.refused != nil && !c.Needed && equality.Semantic.DeepEqual(*m.delay.refused, next):
 		return Kept{}, m.delay.reason
@@ -237,8 +237,8 @@ func (r *Record) Keep(ctx context.Context, c Content) (Kept, error) {
 	return r.wrote(m.found, w, c.Needed, now)
 }
 
-// plan returns the object to replace and its next status. stands reports that there is nothing to write.
-func (r *Record) plan(c Content) (found *api.ReleaseStatus, next api.ReleaseStatusStatus, stands bool) {
+// plan returns the object to replace and its next status. current reports that there is nothing to write.
+func (r *Record) plan(c Content) (found *api.ReleaseStatus, next api.ReleaseStatusStatus, current bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	found = r.found.Object
@@ -247,11 +247,11 @@ func (r *Record) plan(c Content) (found *api.ReleaseStatus, next api.ReleaseStat
 	}
 	before := cmp.Or(r.intended(), &found.Status)
 	next = r.next(*before, c)
-	stands = equality.Semantic.DeepEqual(*before, next) || r.found.Object == nil && len(next.Releases) == 0 && next.Request == nil
-	if stands {
+	current = equality.Semantic.DeepEqual(*before, next) || r.found.Object == nil && len(next.Releases) == 0 && next.Request == nil
+	if current {
 		r.failure = nil
 	}
-	return found, next, stands
+	return found, next, current
 }
 
 // attempt records the time of a write before it begins, because another client may change the object before the response arrives.

@@ -75,9 +75,9 @@ func TestLoadDuringSave(t *testing.T) {
 	s := NewStore(hooked{clients.CoreV1(), func(name string) { before(name) }}, "x", "version")
 	s.limit = 16 << 10
 	require.NoError(t, s.Save(t.Context(), fakeInventory(20)))
+	done := make(chan struct{})
 	before = func(name string) {
 		before = func(string) {}
-		done := make(chan struct{})
 		go func() {
 			defer close(done)
 			_, err := s.Load(t.Context())
@@ -90,6 +90,7 @@ func TestLoadDuringSave(t *testing.T) {
 	}
 	want := fakeInventory(200)
 	require.NoError(t, s.Save(t.Context(), want))
+	<-done
 	loaded, err := NewStore(clients.CoreV1(), "x", "version").Load(t.Context())
 	require.NoError(t, err)
 	assert.Len(t, loaded.Records, len(want.Records))

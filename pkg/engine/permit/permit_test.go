@@ -48,6 +48,8 @@ type wire struct {
 	fault  fault
 	review []byte
 	isLate bool
+	// written is called after the next write; nil for nothing.
+	written func()
 }
 
 // fault is the fate of the next write of a role.
@@ -71,10 +73,13 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 		return w.next.RoundTrip(req)
 	}
 	w.mu.Lock()
-	fault := w.fault
-	w.fault = none
+	fault, written := w.fault, w.written
+	w.fault, w.written = none, nil
 	w.writes++
 	w.mu.Unlock()
+	if written != nil {
+		defer written()
+	}
 	switch fault {
 	case rejected:
 		body := `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"not now"}`
@@ -125,6 +130,13 @@ func (w *wire) fail(f fault) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.fault = f
+}
+
+// onWrite calls do after the next write of a role.
+func (w *wire) onWrite(do func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.written = do
 }
 
 // takeWrites returns the number of writes since its last call.
@@ -343,8 +355,9 @@ func TestFailedPreflightLosesItsPermissions(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			a, _, target := running(t, "preflight-"+string(tt.fault))
 			a.wire.fail(tt.fault)
-			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond) // without a binding the rules never take effect
+			ctx, cancel := context.WithCancel(t.Context()) // without a binding the rules never take effect
 			defer cancel()
+			a.wire.onWrite(cancel)
 			require.Error(t, a.Preflight(ctx, target))
 			a.EndPreflight(t.Context())
 			assert.Empty(t, a.role(t, api.UpdateRole))

@@ -312,7 +312,7 @@ func (r *run) previewObject(ctx context.Context, m *manifest.Manifest) result {
 	applier := r.applier.With(apply.Options{UID: record.UID, Changed: changed, Former: r.former})
 	f, err := applier.Predict(ctx, m, r.options.Mode)
 	sent := m
-	for earlier := range r.content.InServedVersions(m) {
+	for _, earlier := range r.inServedVersions(m, err) {
 		if !kinds.IsNoMatch(err) {
 			break
 		}
@@ -347,6 +347,22 @@ func (r *run) previewObject(ctx context.Context, m *manifest.Manifest) result {
 	case apply.Kept, apply.Deleted, apply.Skipped:
 	}
 	return out
+}
+
+// inServedVersions returns the manifest in other versions of its kind if the server does not know its own, given the error of a request. The
+// running release's version comes first, because the object may have fields that an earlier version lacks.
+func (r *run) inServedVersions(m *manifest.Manifest, err error) []*manifest.Manifest {
+	if !kinds.IsNoMatch(err) {
+		return nil
+	}
+	versions := slices.Collect(r.content.InServedVersions(m))
+	running, _ := r.running() // without it, the order does not matter
+	for _, before := range running[m.ID()] {
+		if i := slices.IndexFunc(versions, func(v *manifest.Manifest) bool { return v.GVK() == before.GVK() }); i > 0 {
+			versions[0], versions[i] = versions[i], versions[0]
+		}
+	}
+	return versions
 }
 
 // compare adds the changes of an existing object to the result. sent is the manifest in the version of the dry run.

@@ -15,7 +15,7 @@ func WriteText(w io.Writer, r *Report, full bool) error {
 	for _, o := range r.Objects {
 		t.object(o)
 	}
-	t.images("Images that no registry has", r.MissingImages)
+	t.images("Images that nodes cannot pull", r.MissingImages)
 	t.images("Images that could not be looked up", r.UnknownImages)
 	t.orphans(r.Orphans)
 	t.notAllowed(r.NotAllowed)

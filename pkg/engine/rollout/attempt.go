@@ -52,8 +52,9 @@ func (p *pass) apply(
 		UID:        object.Applied.UID,
 		Changed:    object.Applied.UID != "" && object.Applied.Differs(content),
 		Former:     p.Former,
+
+		ReplicasForeign: areReplicasForeign(object.Applied, look),
 	}
-	options.ReplicasOwned = mayOwnReplicas(object.Applied, look)
 	change, err := p.Applier.Apply(ctx, n.Manifest, p.plan.Mode(), options)
 	if err != nil {
 		p.failed(ctx, n.Manifest, content, s, err)
@@ -94,10 +95,10 @@ func (p *pass) apply(
 	}
 }
 
-// mayOwnReplicas reports whether an entry of ours or of a former manager may contain spec.replicas. A watch can only exclude this if it shows
-// our last apply.
-func mayOwnReplicas(applied drift.Applied, look observe.Look) bool {
-	return !look.Synced || look.State == nil || look.State.Replicas || look.State.Fields != applied.Fields
+// areReplicasForeign reports whether a watch shows that no entry of ours or of a former manager contains spec.replicas. It can only show this
+// if it shows our last apply.
+func areReplicasForeign(applied drift.Applied, look observe.Look) bool {
+	return look.Synced && look.State != nil && !look.State.Replicas && look.State.Fields == applied.Fields
 }
 
 func (p *pass) failed(ctx context.Context, m *manifest.Manifest, content inventory.Content, s *slot, err error) {

@@ -1040,18 +1040,18 @@ func TestRunPassesWatchedStateToTheApplier(t *testing.T) {
 	plan := newPlan(t, release.Reconciling, configMap(t, "10_a_01", "a"))
 	_, settled := c.roll(t, plan, rollout.Settled{})
 	assert.Zero(t, c.options["a"].UID, "a new object")
-	assert.True(t, c.options["a"].ReplicasOwned, "another operator may have created it")
+	assert.False(t, c.options["a"].ReplicasForeign, "another operator may have created it")
 	c.touch("a", func(s *observe.State) { s.Controller, s.Time = "Shop shop", 1 })
 	_, settled = c.roll(t, plan, settled)
 	assert.Equal(t, "Shop shop", c.options["a"].Controller)
 	assert.Equal(t, types.UID("uid-a"), c.options["a"].UID)
-	assert.False(t, c.options["a"].ReplicasOwned)
+	assert.True(t, c.options["a"].ReplicasForeign)
 	c.touch("a", func(s *observe.State) { s.Replicas, s.Time = true, 2 })
 	_, settled = c.roll(t, plan, settled)
-	assert.True(t, c.options["a"].ReplicasOwned)
+	assert.False(t, c.options["a"].ReplicasForeign)
 	c.touch("a", func(s *observe.State) { s.Replicas, s.Fields = false, ownership.Hash{1} })
 	_, _ = c.roll(t, plan, settled)
-	assert.True(t, c.options["a"].ReplicasOwned, "the watch does not show our last apply")
+	assert.False(t, c.options["a"].ReplicasForeign, "the watch does not show our last apply")
 }
 
 // TestRunPassesChangesToTheApplier applies a manifest for the first time, repairs it, and changes it. The first apply of the change fails.

@@ -77,9 +77,7 @@ func nearestObject(objects []manifest.ID, o configv1.ComponentOverride) manifest
 			return maxTypos + 1
 		}
 		total := typos(strings.ToLower(o.Kind), strings.ToLower(id.Kind)) + typos(o.Name, id.Name)
-		if group != id.Group {
-			total += typos(group, id.Group)
-		}
+		total += min(typos(group, id.Group), maxTypos-1) // a forgotten group is the likeliest mistake
 		if id.Namespace != "" {
 			total += typos(o.Namespace, id.Namespace)
 		}

@@ -21,6 +21,10 @@ apiVersion: v1
 kind: ConfigMap
 metadata: {namespace: openshift-dns, name: dns-settings}
 ---
+apiVersion: v1
+kind: ConfigMap
+metadata: {namespace: openshift-dns, name: dns-operator}
+---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: dns}

@@ -1,6 +1,7 @@
 package mirror_test
 
 import (
+	"net/http"
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -169,4 +170,18 @@ func TestManifestListsAreCopiedWhole(t *testing.T) {
 	_, err = plan.Copy(t.Context())
 	require.NoError(t, err)
 	requireComplete(t, p, inRegistry(one))
+}
+
+// TestMissingAttachmentIsReported mirrors an image with an attachment that its registry lists but does not have.
+func TestMissingAttachmentIsReported(t *testing.T) {
+	source, destination := fixture.StartRegistry(t), fixture.StartRegistry(t)
+	p := publish(t, source, "1.0.0", 2)
+	component := p.components["component-000"]
+	gone := attachReferrer(t, component, "application/spdx+json", []byte(`{"spdxVersion": "SPDX-2.3"}`))
+	source.AddFault(fixture.Fault{Match: fixture.MatchPath("/manifests/" + string(gone)), Status: http.StatusNotFound})
+	var warnings []string
+	result := copied(t, p.image.Pullspec, targetAt(t, destination), mirror.Options{Warn: func(w string) { warnings = append(warnings, w) }})
+	assert.Zero(t, result.Attached)
+	assert.Equal(t, []string{"component-000: signatures may be missing at the target: not copying attachment " + string(gone) + " of " +
+		string(component.Digest) + ": its registry lists it, but does not have all of it"}, warnings)
 }

@@ -31,7 +31,8 @@ const (
 // Plan is the desired content of the targets. It contains each document once, ordered by image.
 type Plan struct {
 	Images []Image
-	// ReleaseUnsure is set if the search for signatures of the release image failed somewhere, so the plan may lack some.
+	// ReleaseUnsure is set if the plan may lack signatures of the release image, because the search for them failed somewhere or the source
+	// lists one that it does not have.
 	ReleaseUnsure bool
 
 	nodes []*node
@@ -55,7 +56,7 @@ type node struct {
 	blobs []v1.Descriptor
 	// children are the nodes of doc.Manifests, in their order. A missing attestation has no doc.
 	children []*node
-	// image is the index of the first image that needs the document. place is the position within that image.
+	// image is the index of an image that needs the document. place is the position within that image.
 	image, place int
 }
 
@@ -312,23 +313,32 @@ func (b *branch) attachments(ctx context.Context, doc *document.Document, depth 
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		b.mu.Lock()
 		// Without the digest, the same error has the same text for all images.
-		reason := strings.ReplaceAll(strings.ReplaceAll(err.Error(), string(doc.Digest), "…"), doc.Digest.Hex(), "…")
-		b.unsure[reason] = append(b.unsure[reason], b.img.Name)
-		b.releaseUnsure = b.releaseUnsure || b.img.Last
-		b.mu.Unlock()
+		b.mayLack(strings.ReplaceAll(strings.ReplaceAll(err.Error(), string(doc.Digest), "…"), doc.Digest.Hex(), "…"))
 	}
 	for _, a := range found {
 		digest, err := release.ParseDigest(a.Digest.String())
 		if err != nil {
 			return fmt.Errorf("reading the attachments of %s: %w: %w", doc.Digest, failure.ErrIntegrity, err)
 		}
-		if _, err := b.fetch(ctx, digest, []string{a.Tag}, depth+1, true); err != nil {
+		attachment, err := b.fetch(ctx, digest, []string{a.Tag}, depth+1, true)
+		switch {
+		case errors.Is(err, failure.ErrNotFound): // a registry may list an attachment that it has deleted
+			attachment.doc = nil // not even if only a part of it is missing
+			b.mayLack(fmt.Sprintf("not copying attachment %s of %s: its registry lists it, but does not have all of it", digest, doc.Digest))
+		case err != nil:
 			return fmt.Errorf("reading the attachments of %s: %w", doc.Digest, err)
 		}
 	}
 	return nil
+}
+
+// mayLack records the reason why the plan may lack signatures of the image.
+func (b *branch) mayLack(reason string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.unsure[reason] = append(b.unsure[reason], b.img.Name)
+	b.releaseUnsure = b.releaseUnsure || b.img.Last
 }
 
 // listed returns the distinct blobs that a document lists.

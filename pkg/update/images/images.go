@@ -16,16 +16,20 @@ import (
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
-// Found is the result of looking up images. Nothing is known about an image in Unknown, for example because its registry cannot be reached.
+// Found is the result of looking up images. No location from which nodes may pull has an image in Missing. Nothing is known about an image in
+// Unknown, for example because its registry cannot be reached.
 type Found struct{ Missing, Unknown []preview.Image }
 
 // lookupTime limits the time to look up all images.
 const lookupTime = time.Minute
 
-// Find looks up the images in manifests that the manifests of the running release do not contain. lookup returns one error for each image,
-// or an error if it cannot look up any; see image.Reader.Exist.
-func Find(ctx context.Context, manifests, running []*manifest.Manifest, lookup func(context.Context, []release.Image) ([]error, error)) Found {
+// Find looks up the images in the manifests of an update that the manifests of the running release do not contain. It leaves out the image
+// or folder of the update itself, which the caller has read. lookup returns one error for each image, or an error if it cannot look up any;
+// see image.Reader.Exist.
+func Find(ctx context.Context, update release.Pullspec, manifests, running []*manifest.Manifest, lookup func(context.Context, []release.Image) ([]error, error),
+) Found {
 	components := Used(manifests)
+	delete(components, update)
 	for pullspec := range Used(running) {
 		delete(components, pullspec)
 	}
@@ -51,12 +55,13 @@ func Find(ctx context.Context, manifests, running []*manifest.Manifest, lookup f
 		return out
 	}
 	for i, err := range results {
-		image := preview.Image{Image: images[i].Pullspec, Components: components[release.Pullspec(images[i].Pullspec)]}
-		switch {
-		case errors.Is(err, failure.ErrNotFound):
+		if err == nil {
+			continue
+		}
+		image := preview.Image{Image: images[i].Pullspec, Components: components[release.Pullspec(images[i].Pullspec)], Message: err.Error()}
+		if errors.Is(err, failure.ErrNotFound) {
 			out.Missing = append(out.Missing, image)
-		case err != nil:
-			image.Message = err.Error()
+		} else {
 			out.Unknown = append(out.Unknown, image)
 		}
 	}

@@ -30,11 +30,11 @@ func TestImagesByTagAreNamed(t *testing.T) {
 		}
 		return list
 	}
-	got := images.Find(t.Context(), using("example.com/dns:1", "example.com/dns:2"), using("example.com/dns:1"), nil)
+	got := images.Find(t.Context(), "./release", using("example.com/dns:1", "example.com/dns:2", "./release"), using("example.com/dns:1"), nil)
 	assert.Equal(t, images.Found{Unknown: []preview.Image{{Image: "example.com/dns:2", Components: []string{"dns"}, Message: "only images by digest are looked up"}}}, got)
 
 	byDigest := "example.com/dns@sha256:" + strings.Repeat("1", 64)
-	got = images.Find(t.Context(), using("example.com/dns:2", byDigest), nil, func(context.Context, []release.Image) ([]error, error) {
+	got = images.Find(t.Context(), "", using("example.com/dns:2", byDigest), nil, func(context.Context, []release.Image) ([]error, error) {
 		return nil, errors.New("forbidden")
 	})
 	require.Len(t, got.Unknown, 2, "an image by tag stays, although the others are not looked up")
@@ -61,12 +61,12 @@ func TestImagesThatTheRunningReleaseLacksAreLookedUp(t *testing.T) {
 		err  error
 		want images.Found
 	}{
-		{"names missing images", []error{nil, fmt.Errorf("x: %w", failure.ErrNotFound)}, nil, images.Found{Missing: []preview.Image{{Image: image("3"), Components: []string{"dns", "router"}}}}},
+		{"names missing images", []error{nil, fmt.Errorf("x: %w", failure.ErrNotFound)}, nil, images.Found{Missing: []preview.Image{{Image: image("3"), Components: []string{"dns", "router"}, Message: "x: " + failure.ErrNotFound.Error()}}}},
 		{"names images behind another error", []error{errors.New("away"), nil}, nil, images.Found{Unknown: []preview.Image{{Image: image("2"), Components: []string{"dns"}, Message: "away"}}}},
 		{"knows nothing if the configuration cannot be read", nil, errors.New("forbidden"), images.Found{Unknown: []preview.Image{{Message: "forbidden"}}}},
 	} {
 		t.Run("it "+tt.name, func(t *testing.T) {
-			got := images.Find(t.Context(), using(image("3"), image("1"), image("3"), image("2")), using("", image("1")), func(_ context.Context, asked []release.Image) ([]error, error) {
+			got := images.Find(t.Context(), "", using(image("3"), image("1"), image("3"), image("2")), using("", image("1")), func(_ context.Context, asked []release.Image) ([]error, error) {
 				assert.Equal(t, []release.Image{
 					{Pullspec: image("2"), Digest: release.Pullspec(image("2")).Digest()}, {Pullspec: image("3"), Digest: release.Pullspec(image("3")).Digest()},
 				}, asked)

@@ -69,7 +69,7 @@ func (v View) Lines(s *report.Snapshot) []string {
 		}
 		return []string{o.Controller}
 	})
-	p.fields("Scaled to 0 by other clients", listed, func(o report.Object) []string {
+	p.fields("Scaled to 0", listed, func(o report.Object) []string {
 		if !o.ScaledToZero {
 			return nil
 		}

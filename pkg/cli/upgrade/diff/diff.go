@@ -83,7 +83,7 @@ It also looks up the images that the update would newly pull, through the mirror
 --skip-images omits this, for example for a folder whose images are not pushed yet.
 
 The command uses the permissions of the kubeconfig's user, who needs get, list, create, patch and delete on the objects of the
-release. The exit code is 3 if the API server would reject an object or no registry has an image, and 1 if the command could
+release. The exit code is 3 if the API server would reject an object or nodes cannot pull an image, and 1 if the command could
 not check an object, for example because a permission is missing. An object is unknown, with exit code 0, if no one can check
 it before the update.`,
 		Example: `  # Print the changes of an update
@@ -162,7 +162,7 @@ func (o *options) run(ctx context.Context, streams command.Streams) error {
 	case t.Refused > 0:
 		return &command.RefusedError{Err: fmt.Errorf("the cluster would reject %s of release %s", printable.Count(t.Refused, "manifest"), report.Version)}
 	case len(report.MissingImages) > 0:
-		return &command.RefusedError{Err: fmt.Errorf("no registry has %s of release %s", printable.Count(len(report.MissingImages), "image"), report.Version)}
+		return &command.RefusedError{Err: fmt.Errorf("nodes cannot pull %s of release %s", printable.Count(len(report.MissingImages), "image"), report.Version)}
 	case t.NotAsked > 0:
 		return fmt.Errorf("%s of release %s could not be checked", printable.Count(t.NotAsked, "manifest"), report.Version)
 	}
@@ -264,13 +264,14 @@ func (o *options) read(ctx context.Context, streams command.Streams, cfg *rest.C
 		if err != nil {
 			return images.Found{}, err // all images would count as new
 		}
-		return images.Find(ctx, out.payload.Manifests, running.Manifests, func(ctx context.Context, asked []release.Image) ([]error, error) {
+		lookup := func(ctx context.Context, asked []release.Image) ([]error, error) {
 			opened, err := c.outside(ctx)
 			if err != nil {
 				return nil, err
 			}
 			return opened.Exist(ctx, asked), nil
-		}), nil
+		}
+		return images.Find(ctx, release.Pullspec(image), out.payload.Manifests, running.Manifests, lookup), nil
 	}
 	return out, nil
 }
@@ -328,7 +329,7 @@ func (o *options) open(ctx context.Context, streams command.Streams, c *examined
 	}
 	img, err := images.Resolve(ctx, o.ref)
 	if err != nil {
-		return nil, "", fmt.Errorf("resolving %s: %w", o.ref, err)
+		return nil, "", err
 	}
 	err = nil
 	if !o.completed {
