@@ -1,6 +1,8 @@
 package integration_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -8,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
@@ -52,5 +55,10 @@ func TestRealReleasesInstallAndUpdate(t *testing.T) {
 	address := freeAddress(t)
 	p.operator(r.from.ByDigest(), "--listen", address)
 	require.Eventually(t, func() bool { return p.passComplete(address) }, patience, 100*time.Millisecond)
-	assert.Empty(t, p.changedSince(begin), "a restart without pending work writes nothing")
+	changed := p.changedSince(begin)
+	accepted := api.FindCondition(p.await("the status to be there", patience, completed("4.23.0")).Status.Conditions, api.ReleaseAccepted)
+	if accepted.LastTransitionTime.After(begin) { // on a busy machine, the acceptance may take more than ten seconds, and the status says so
+		changed = slices.DeleteFunc(changed, func(object string) bool { return strings.HasSuffix(object, " version/status") })
+	}
+	assert.Empty(t, changed, "a restart without pending work writes nothing")
 }
