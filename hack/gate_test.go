@@ -423,6 +423,16 @@ func TestMakeRunsOneRingAtATime(t *testing.T) {
 	}
 }
 
+// TestWholeRingsRefuseToSelectPackages names packages for rings that would run all of theirs.
+func TestWholeRingsRefuseToSelectPackages(t *testing.T) {
+	results := filepath.Join(plainFolder(t), "results")
+	for _, ring := range []string{"outer", "interop", "integration", "compat", "e2e", "property", "test-all"} {
+		output, err := runMake(t, results, "PKG=./hack", ring).CombinedOutput()
+		require.ErrorAs(t, err, new(*exec.ExitError), "%s: %s", ring, output)
+		assert.Contains(t, string(output), "this target runs all its packages", ring)
+	}
+}
+
 // TestMakeListsHiddenFailures has a failed test in a package whose TestMain ends with 0, so that go test passes.
 func TestMakeListsHiddenFailures(t *testing.T) {
 	folder := plainFolder(t)

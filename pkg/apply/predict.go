@@ -170,11 +170,12 @@ func (s *submission) predictRefused(ctx context.Context, refused error) (Predict
 	}
 	found, object, err := s.trial().Blocking(ctx, live, entries, refused)
 	switch {
-	case errors.Is(err, trial.ErrNothingBlocks) && s.removeFormerOwner(live):
-		object, err := s.applier.client.DryUpdate(ctx, s.target, overlay.Lay(s.m.GVK(), s.body, live).Object())
-		return Prediction{Action: Applied, Object: object, Dropped: s.dropped, Message: s.exceptions()}, err
 	case errors.Is(err, trial.ErrNothingBlocks):
-		return s.predictUnchangeable(ctx, live, refused, judgment)
+		without, applied, err := s.withoutFormerOwner(ctx, live)
+		if err == nil && without == nil {
+			return s.predictUnchangeable(ctx, live, refused, judgment)
+		}
+		return Prediction{Action: Applied, Object: applied, Dropped: s.dropped, Message: s.exceptions()}, err
 	case err != nil:
 		return Prediction{}, err
 	}

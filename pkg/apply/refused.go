@@ -14,6 +14,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply/failure"
+	"github.com/cluster-version/cvo/pkg/apply/overlay"
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/apply/trial"
 	"github.com/cluster-version/cvo/pkg/manifest"
@@ -69,10 +70,15 @@ func (s *submission) refused(ctx context.Context, refused error) (Change, answer
 		return s.takeBack(ctx, s.receipt(got), got)
 	case !errors.Is(err, trial.ErrNothingBlocks):
 		return Change{}, answer{}, err
-	case !s.removeFormerOwner(live):
+	}
+	without, _, err := s.withoutFormerOwner(ctx, live)
+	switch {
+	case err != nil:
+		return Change{}, answer{}, err
+	case without == nil:
 		return s.unchangeable(ctx, live, refused, judgment)
 	}
-	if _, err := s.applier.client.Replace(ctx, s.target, live); err != nil {
+	if _, err := s.applier.client.Replace(ctx, s.target, without); err != nil {
 		return Change{}, answer{}, fmt.Errorf("removing the reference to an earlier ClusterVersion: %w", err)
 	}
 	if got, err = s.send(ctx); err != nil {
@@ -81,15 +87,24 @@ func (s *submission) refused(ctx context.Context, refused error) (Change, answer
 	return s.takeBack(ctx, s.receipt(got), got)
 }
 
-// removeFormerOwner removes references to an earlier ClusterVersion from a live object, such as one from a backup, whose reference no
-// manager owns. It returns false if there are none. There is only one ClusterVersion of a name, so none of these references has an object.
-func (s *submission) removeFormerOwner(live *unstructured.Unstructured) bool {
+// withoutFormerOwner returns a live object without an earlier ClusterVersion as its controller, and the object as the server would store it
+// after the next apply. It returns nil if that does not make the apply possible. No manager may own such a reference, for example if the
+// object comes from a backup. There is only one ClusterVersion of a name, so the reference has no object.
+func (s *submission) withoutFormerOwner(ctx context.Context, live *unstructured.Unstructured) (without, applied *unstructured.Unstructured, err error) {
 	owner, before := s.applier.builder.Owner, live.GetOwnerReferences()
 	after := slices.DeleteFunc(slices.Clone(before), func(r metav1.OwnerReference) bool {
-		return ownership.IsClusterVersion(&r) && r.Name == owner.Name && r.UID != owner.UID
+		return r.Controller != nil && *r.Controller && ownership.IsClusterVersion(&r) && r.Name == owner.Name && r.UID != owner.UID
 	})
-	live.SetOwnerReferences(after)
-	return len(after) < len(before)
+	if len(after) == len(before) {
+		return nil, nil, nil
+	}
+	without = live.DeepCopy()
+	without.SetOwnerReferences(after)
+	applied, err = s.applier.client.DryUpdate(ctx, s.target, overlay.Lay(s.m.GVK(), s.body, without).Object())
+	if apierrors.IsInvalid(err) { // there is another reason
+		return nil, nil, nil
+	}
+	return without, applied, err
 }
 
 // absorb makes fields of former managers ours and applies again, which removes those that the manifest lacks. A creation by us leaves a

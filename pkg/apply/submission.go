@@ -196,8 +196,8 @@ func (s *submission) adopt(ctx context.Context, got answer) (Change, answer, err
 	return Change{}, answer{}, fmt.Errorf("taking over fields of an earlier operator: %w", conflict)
 }
 
-// adoptable returns the entries from which fields of former managers are adopted. If the server converts the object by renaming, and a former
-// manager wrote another version, they are all in the manifest's API version, so that the fields of that version are adopted too.
+// adoptable returns the entries from which fields of former managers are adopted. If a former manager wrote another version, they are those
+// of inVersion, so that the fields of that version are adopted too.
 func (s *submission) adoptable(ctx context.Context, entries []metav1.ManagedFieldsEntry) ([]metav1.ManagedFieldsEntry, error) {
 	version := s.m.GVK().GroupVersion().String()
 	if !slices.ContainsFunc(entries, func(e metav1.ManagedFieldsEntry) bool {

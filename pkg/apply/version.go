@@ -166,10 +166,18 @@ func (s *submission) inVersion(ctx context.Context, entries []metav1.ManagedFiel
 	if err != nil {
 		return nil, err
 	}
+	named := failure.RemovedVersion(failed)
+	isRemoved := func(apiVersion string) bool {
+		if apiVersion == version {
+			return false
+		}
+		gv, err := schema.ParseGroupVersion(apiVersion)
+		known := err == nil && slices.Contains(versions, s.m.GVK().Version) // an earlier definition may lack other versions, too
+		return apiVersion == named || known && !slices.Contains(versions, gv.Version)
+	}
 	moved, found := entries, false
 	for _, e := range entries {
-		gv, err := schema.ParseGroupVersion(e.APIVersion)
-		if removed := err == nil && versions != nil && !slices.Contains(versions, gv.Version); removed || e.APIVersion == failure.RemovedVersion(failed) {
+		if isRemoved(e.APIVersion) {
 			moved, found = ownership.Move(moved, e.APIVersion, version), true
 		}
 	}

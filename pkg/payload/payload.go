@@ -258,8 +258,8 @@ func (p *Payload) Named() (objects map[manifest.ID]*manifest.Manifest, skipped [
 	return objects, skipped
 }
 
-// Optional returns the manifests that only capabilities or overrides exclude from a cluster with this filter, in load order. Their objects are reduced
-// as in Excluded.
+// Optional returns the manifests that only capabilities or overrides exclude from a cluster with this filter, in load order. Their objects are
+// reduced as in Excluded.
 func (p *Payload) Optional(filter inclusion.Filter) []*manifest.Manifest {
 	filter = FilterOf(p.Release.Version, filter.Unconditional())
 	var optional []*manifest.Manifest

@@ -56,7 +56,7 @@ func TestRealReleasesInstallAndUpdate(t *testing.T) {
 	p.operator(r.from.ByDigest(), "--listen", address)
 	require.Eventually(t, func() bool { return p.passComplete(address) }, patience, 100*time.Millisecond)
 	changed := p.changedSince(begin)
-	accepted := api.FindCondition(p.await("the status to be there", patience, completed("4.23.0")).Status.Conditions, api.ReleaseAccepted)
+	accepted := api.FindCondition(p.await("4.23.0 to be completed", patience, completed("4.23.0")).Status.Conditions, api.ReleaseAccepted)
 	if accepted.LastTransitionTime.After(begin) { // on a busy machine, the acceptance may take more than ten seconds, and the status says so
 		changed = slices.DeleteFunc(changed, func(object string) bool { return strings.HasSuffix(object, " version/status") })
 	}

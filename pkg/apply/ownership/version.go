@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // OtherVersion returns the API version of an entry that was not written in the given version, or "" if there is none.
@@ -15,6 +16,11 @@ func OtherVersion(entries []metav1.ManagedFieldsEntry, version string) string {
 		}
 	}
 	return ""
+}
+
+// AppliedIn reports whether our last apply used an API version.
+func AppliedIn(entries []metav1.ManagedFieldsEntry, version schema.GroupVersion) bool {
+	return slices.ContainsFunc(entries, func(e metav1.ManagedFieldsEntry) bool { return isOurs(&e) && e.APIVersion == version.String() })
 }
 
 // Move returns the entries as if those in API version from, or all if that is empty, had been written in version. It unites entries that then

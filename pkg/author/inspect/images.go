@@ -172,7 +172,7 @@ func (v *platformVerifier) verify(ctx context.Context, d release.Digest, depth i
 	}
 	var errs []error
 	if !slices.ContainsFunc(doc.Manifests, func(desc v1.Descriptor) bool { return !document.IsAttestation(desc) }) {
-		errs = append(errs, fmt.Errorf("index %s lists no image", d))
+		errs = append(errs, fmt.Errorf("index %s lists no image: %w", d, failure.ErrNotFound))
 	}
 	for _, desc := range doc.Manifests {
 		if document.IsAttestation(desc) {

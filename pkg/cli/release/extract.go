@@ -95,7 +95,7 @@ before it reads the release. Exit code 3 means that no trusted signer has signed
 	f.BoolVar(&o.included, "included", false, "select only the manifests that a cluster would get")
 	f.StringVar(&o.installConfig, "install-config", "", "with --included: describe the cluster by this configuration `file` of OpenShift's installer")
 	f.BoolVar(&o.credentialsRequests, "credentials-requests", false, "select only CredentialsRequests")
-	f.StringVar(&o.cloud, "cloud", "", "with --credentials-requests: select only the ones for this `cloud`")
+	f.StringVar(&o.cloud, "cloud", "", "with --credentials-requests: select only the ones for this `cloud`; with --included, default the cluster's")
 	printing.AddFlag(cmd, &o.output)
 	o.progress.Add(f)
 	o.read.Add(cmd)

@@ -48,8 +48,8 @@ type wire struct {
 	fault  fault
 	review []byte
 	isLate bool
-	// written is called after the next write; nil for nothing.
-	written func()
+	// afterWrite is called by each review after a write; nil for nothing.
+	afterWrite func()
 }
 
 // fault is the fate of the next write of a role.
@@ -67,19 +67,21 @@ const (
 
 func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 	if strings.HasSuffix(req.URL.Path, "/selfsubjectrulesreviews") {
+		w.mu.Lock()
+		if w.writes > 0 && w.afterWrite != nil {
+			w.afterWrite()
+		}
+		w.mu.Unlock()
 		return w.reviewed(req)
 	}
 	if req.Method != http.MethodPatch {
 		return w.next.RoundTrip(req)
 	}
 	w.mu.Lock()
-	fault, written := w.fault, w.written
-	w.fault, w.written = none, nil
+	fault := w.fault
+	w.fault = none
 	w.writes++
 	w.mu.Unlock()
-	if written != nil {
-		defer written()
-	}
 	switch fault {
 	case rejected:
 		body := `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"not now"}`
@@ -132,11 +134,11 @@ func (w *wire) fail(f fault) {
 	w.fault = f
 }
 
-// onWrite calls do after the next write of a role.
-func (w *wire) onWrite(do func()) {
+// onReviewAfterWrite calls do for each review after a write of a role.
+func (w *wire) onReviewAfterWrite(do func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.written = do
+	w.afterWrite = do
 }
 
 // takeWrites returns the number of writes since its last call.
@@ -357,7 +359,7 @@ func TestFailedPreflightLosesItsPermissions(t *testing.T) {
 			a.wire.fail(tt.fault)
 			ctx, cancel := context.WithCancel(t.Context()) // without a binding the rules never take effect
 			defer cancel()
-			a.wire.onWrite(cancel)
+			a.wire.onReviewAfterWrite(cancel)
 			require.Error(t, a.Preflight(ctx, target))
 			a.EndPreflight(t.Context())
 			assert.Empty(t, a.role(t, api.UpdateRole))

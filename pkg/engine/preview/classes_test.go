@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/internal/difference"
@@ -313,6 +314,50 @@ func TestGraduatingResourcesAreCompared(t *testing.T) {
 	}
 	assert.Equal(t, Create, report.the(t, "Graduating.example.com new").Verdict)
 	assert.Equal(t, Unknown, report.the(t, "Converting.example.com a").Verdict, "its conversion may change fields")
+}
+
+// TestMovesFromTheRunningVersionAreNamed moves a custom resource to a third version of its API, which the release adds.
+func TestMovesFromTheRunningVersionAreNamed(t *testing.T) {
+	object := func(version, known string) string {
+		return "apiVersion: example.com/" + version + "\nkind: Third\nmetadata: {name: a}\nspec: {known: " + known + "}"
+	}
+	running := files(t, "1.0.0", map[string]string{"0000_10_a_crd.yaml": crd("third", "v1", "v2"), "0000_20_a_a.yaml": object("v2", "a")})
+	install(t, running)
+	next := files(t, "1.1.0", map[string]string{"0000_10_a_crd.yaml": crd("third", "v1", "v2", "v3"), "0000_20_a_a.yaml": object("v3", "b")})
+	options := Options{Running: func(context.Context) ([]*manifest.Manifest, error) { return running.Manifests, nil }}
+	report, _ := lookBy(t, controlPlane.For(t).Config("looks"), next, options)
+	assert.Equal(t, "moves from example.com/v2 to example.com/v3, which the cluster does not serve until the update has changed the CRD",
+		report.the(t, "Third.example.com a").Message)
+}
+
+// TestFieldsOfALaterVersionAreReported moves custom resources back to a version that lacks fields.
+func TestFieldsOfALaterVersionAreReported(t *testing.T) {
+	both := crd("returning", "v1", "v1beta1")
+	const known = "known: {type: string, enum: [a, b]}"
+	both = strings.Replace(both, known, "accessPolicy: {type: string, default: deny}, theirs: {type: string}, ours: {type: string}, "+known, 1)
+	object := func(version, name, spec string) string {
+		return "apiVersion: example.com/" + version + "\nkind: Returning\nmetadata: {name: " + name + "}\nspec: " + spec
+	}
+	install(t, files(t, "1.0.0", in("returning", map[string]string{
+		"0000_00_a_namespace.yaml": namespaceOf, "0000_10_a_crd.yaml": both, "0000_20_a_back.yaml": object("v1", "back", "{known: a, ours: x}"),
+		"0000_20_a_plain.yaml": object("v1", "plain", "{known: a}"), "0000_20_a_stays.yaml": object("v1beta1", "stays", "{known: a}"),
+	})))
+	for _, name := range []string{"back", "stays"} {
+		live := &unstructured.Unstructured{}
+		live.SetGroupVersionKind(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Returning"})
+		live.SetName(name)
+		require.NoError(t, otherClient(t).Patch(t.Context(), live, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"theirs":"y"}}`))))
+	}
+	report := look(t, files(t, "1.1.0", in("returning", map[string]string{
+		"0000_00_a_namespace.yaml": namespaceOf, "0000_10_a_crd.yaml": both, "0000_20_a_back.yaml": object("v1beta1", "back", "{known: a}"),
+		"0000_20_a_plain.yaml": object("v1beta1", "plain", "{known: a}"), "0000_20_a_stays.yaml": object("v1beta1", "stays", "{known: a}"),
+	})))
+	back := report.the(t, "Returning.example.com back")
+	assert.Equal(t, Modify, back.Verdict)
+	assert.Equal(t, []difference.Field{
+		{Op: difference.Removed, Path: "spec.ours", Old: "x"}, {Op: difference.Removed, Path: "spec.theirs", Old: "y"},
+	}, back.Fields)
+	assert.Len(t, report.Objects, 1, "the server adds the default of the others again, and the update does not apply an object that keeps its version")
 }
 
 func TestCustomResourcesMatchTheReleasesOwnCRDs(t *testing.T) {

@@ -381,6 +381,9 @@ func (r *run) compare(ctx context.Context, out *result, m, sent *manifest.Manife
 	if sent != m || len(out.Fields)+len(out.Later) > 0 { // the update writes the object
 		out.Fields = compare(before, r.content.Complete(m, after))
 	}
+	if sent == m && (len(out.Fields)+len(out.Later) > 0 || !ownership.AppliedIn(before.GetManagedFields(), m.GVK().GroupVersion())) {
+		out.Fields = append(out.Fields, r.pruned(ctx, m, before)...)
+	}
 	if len(out.Fields) > 0 {
 		out.Verdict = Modify
 	}
@@ -388,6 +391,24 @@ func (r *run) compare(ctx context.Context, out *result, m, sent *manifest.Manife
 		moved := fmt.Sprintf("moves from %s to %s, which the cluster does not serve until the update has changed the CRD", sent.GVK().GroupVersion(), m.GVK().GroupVersion())
 		out.Message = strings.Join(slices.DeleteFunc([]string{moved, out.Message}, func(text string) bool { return text == "" }), "; ")
 	}
+}
+
+// pruned returns the removal of the fields that only other versions of a custom resource have. The server prunes them when the object is
+// applied in the manifest's version.
+func (r *run) pruned(ctx context.Context, m *manifest.Manifest, before *unstructured.Unstructured) []difference.Field {
+	var lost []difference.Field
+	for _, other := range r.content.InVersionsOf(m, before.GetManagedFields()) {
+		live, err := r.applier.Live(ctx, other)
+		if err != nil || live == nil {
+			continue // the cluster does not serve that version, so no client can read the fields
+		}
+		for _, f := range compare(r.content.WithDefaults(before, other.GVK().Version), live) {
+			if f.Op == difference.Added {
+				lost = append(lost, difference.Field{Op: difference.Removed, Path: f.Path, Old: f.New})
+			}
+		}
+	}
+	return lost
 }
 
 // currentObject returns the live object. It uses an object from a list if that has not changed since; otherwise it reads it by name.

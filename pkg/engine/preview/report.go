@@ -186,7 +186,7 @@ type Report struct {
 	Orphans    []Orphan     `json:"orphans,omitempty"`
 	NotAllowed []NotAllowed `json:"notAllowed,omitempty"`
 	Excluded   []Exclusion  `json:"excluded,omitempty"`
-	// MissingImages contains the images that no location has from which nodes may pull, UnknownImages those that could not be looked up.
+	// MissingImages contains the images that nodes cannot pull from any location, UnknownImages those that could not be looked up.
 	MissingImages []Image `json:"missingImages,omitempty"`
 	UnknownImages []Image `json:"unknownImages,omitempty"`
 	// Notes contains remarks about the whole report.

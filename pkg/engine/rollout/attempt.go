@@ -47,13 +47,12 @@ func (p *pass) apply(
 	p.stampCauses(ctx, n.Manifest, &s.entry.wait.retry)
 	started := p.Clock.Now()
 	options := apply.Options{
-		Strict:     !object.DefinedAt.IsZero() && len(object.Applied.Dropped) == 0 && s.entry.wait.retry.failures < schemaRetries,
-		Controller: s.entry.observed.Controller,
-		UID:        object.Applied.UID,
-		Changed:    object.Applied.UID != "" && object.Applied.Differs(content),
-		Former:     p.Former,
-
-		ReplicasForeign: areReplicasForeign(object.Applied, look),
+		Strict:          !object.DefinedAt.IsZero() && len(object.Applied.Dropped) == 0 && s.entry.wait.retry.failures < schemaRetries,
+		Controller:      s.entry.observed.Controller,
+		UID:             object.Applied.UID,
+		Changed:         object.Applied.UID != "" && object.Applied.Differs(content),
+		Former:          p.Former,
+		ReplicasForeign: replicasForeign(object.Applied, look),
 	}
 	change, err := p.Applier.Apply(ctx, n.Manifest, p.plan.Mode(), options)
 	if err != nil {
@@ -95,9 +94,9 @@ func (p *pass) apply(
 	}
 }
 
-// areReplicasForeign reports whether a watch shows that no entry of ours or of a former manager contains spec.replicas. It can only show this
+// replicasForeign reports whether a watch shows that no entry of ours or of a former manager contains spec.replicas. It can only show this
 // if it shows our last apply.
-func areReplicasForeign(applied drift.Applied, look observe.Look) bool {
+func replicasForeign(applied drift.Applied, look observe.Look) bool {
 	return look.Synced && look.State != nil && !look.State.Replicas && look.State.Fields == applied.Fields
 }
 

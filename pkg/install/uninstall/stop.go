@@ -33,20 +33,15 @@ func (u *remover) stop(ctx context.Context) error {
 	if u.removal.DryRun {
 		return nil
 	}
-	if err := u.lease.Acquire(ctx); err != nil {
-		return err
-	}
-	ackDeadline := u.clock.Now().Add(lease.AckTimeout)
+	var ackDeadline time.Time
 	logged := ""
 	return wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
-		if err := errors.Join(u.lease.Renew(ctx), u.lease.PollAck(ctx)); err != nil {
-			return false, err
+		hold := u.lease.Renew
+		if !u.lease.Held() { // an operator that is just starting creates a missing Lease
+			hold, ackDeadline = u.lease.Acquire, u.clock.Now().Add(lease.AckTimeout)
 		}
-		if !u.lease.Held() { // an operator that is just starting may have created it
-			if err := u.lease.Acquire(ctx); err != nil {
-				return false, err
-			}
-			ackDeadline = u.clock.Now().Add(lease.AckTimeout)
+		if err := errors.Join(hold(ctx), u.lease.PollAck(ctx)); err != nil {
+			return false, err
 		}
 		if u.lease.Fencing() && u.clock.Now().Before(ackDeadline) {
 			return false, nil

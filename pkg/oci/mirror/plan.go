@@ -89,6 +89,11 @@ func New(ctx context.Context, images []Image, opts Options) (*Plan, error) {
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
+	for _, img := range images {
+		if p.nodes[nodeKey{img.To, img.Digest}].doc == nil { // it is also an attachment, which may be omitted
+			return nil, fmt.Errorf("%s: image %s: %w", img.Name, img.Digest, failure.ErrNotFound)
+		}
+	}
 	p.warn()
 	plan := &Plan{Images: images, ReleaseUnsure: p.releaseUnsure, nodes: p.sorted(), opts: opts}
 	if err := plan.findLacks(); err != nil {

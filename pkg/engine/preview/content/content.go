@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -129,11 +130,10 @@ func (r *Release) InServedVersions(m *manifest.Manifest) iter.Seq[*manifest.Mani
 		if !serves || !r.ChangesSchema(m) {
 			return
 		}
-		crd := r.definitions[kind].object.Object
-		if strategy, _, _ := unstructured.NestedString(crd, "spec", "conversion", "strategy"); strategy == "Webhook" {
+		if !r.onlyRenames(kind) {
 			return
 		}
-		for _, v := range definition.Versions(crd) {
+		for _, v := range definition.Versions(r.definitions[kind].object.Object) {
 			other := *m
 			other.Object = inVersion(m.Object, kind.WithVersion(v.Name))
 			if v.Name != m.GVK().Version && !yield(&other) {
@@ -141,6 +141,44 @@ func (r *Release) InServedVersions(m *manifest.Manifest) iter.Seq[*manifest.Mani
 			}
 		}
 	}
+}
+
+// onlyRenames reports whether the release has the CRD of a kind, and the server converts its objects by changing only apiVersion.
+func (r *Release) onlyRenames(kind schema.GroupKind) bool {
+	crd := r.definitions[kind]
+	if crd == nil {
+		return false
+	}
+	strategy, _, _ := unstructured.NestedString(crd.object.Object, "spec", "conversion", "strategy")
+	return strategy != "Webhook"
+}
+
+// InVersionsOf returns the manifest of a custom resource in the other versions that managers of the live object have used. It returns none if
+// the fields of these versions are unknown, or a webhook converts them.
+func (r *Release) InVersionsOf(m *manifest.Manifest, managers []metav1.ManagedFieldsEntry) []*manifest.Manifest {
+	kind := m.GVK().GroupKind()
+	if !r.onlyRenames(kind) {
+		return nil
+	}
+	var all []*manifest.Manifest
+	for _, v := range definition.Versions(r.definitions[kind].object.Object) {
+		gvk := kind.WithVersion(v.Name)
+		used := slices.ContainsFunc(managers, func(e metav1.ManagedFieldsEntry) bool { return e.APIVersion == gvk.GroupVersion().String() })
+		if used && gvk != m.GVK() {
+			other := *m
+			other.Object = inVersion(m.Object, gvk)
+			all = append(all, &other)
+		}
+	}
+	return all
+}
+
+// WithDefaults returns a copy of a live custom resource with the defaults of another version, which the server adds whenever it reads the
+// object in that version.
+func (r *Release) WithDefaults(object *unstructured.Unstructured, version string) *unstructured.Unstructured {
+	object = object.DeepCopy()
+	customresource.Default(r.definitions[object.GroupVersionKind().GroupKind()].object, version, object)
+	return object
 }
 
 func inVersion(object *unstructured.Unstructured, gvk schema.GroupVersionKind) *unstructured.Unstructured {
