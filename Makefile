@@ -1,10 +1,10 @@
-# All targets need Go, make, bash 4 and git; the tests also need jq and flock. Other tools are built from Go modules. Only e2e
+# All targets need Go, make, bash 4 and git; the tests also need flock, and make outer jq. Other tools are built from Go modules. Only e2e
 # and node-image need Docker.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-# Targets generate files that others compare, and use the same cores.
+# Targets never run in parallel: some compare files that others generate.
 .NOTPARALLEL:
 MAKEFLAGS += --no-builtin-rules
 
@@ -60,6 +60,7 @@ help: ## Show this list
 # make replaces itself with the demo, so Ctrl-C and a kill reach it and nothing is left behind.
 .PHONY: demo
 demo: build kube-tools ## Install and update the example platform on a control plane of its own (DEMO_FLAGS=--help)
+	@echo 'building bin/demo and bin/cvo-node (about 1 minute the first time)' >&2
 	@CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/ ./test/demo ./cmd/cvo-node
 	@exec bin/demo $(DEMO_FLAGS)
 
@@ -67,6 +68,7 @@ demo: build kube-tools ## Install and update the example platform on a control p
 
 .PHONY: build
 build: crds ## Build bin/cvo, static, reproducible, with its version; bin/kubectl-cvo is the same as a plugin
+	@echo 'building bin/cvo (about 3 minutes the first time)' >&2
 	@go run ./hack/overlay $(OVERLAY)
 	CGO_ENABLED=0 go build -trimpath -overlay $(OVERLAY) -ldflags '$(LDFLAGS)' -o bin/cvo ./cmd/cvo
 	@ln -sf cvo bin/kubectl-cvo
@@ -110,10 +112,9 @@ peers: ## Build the programs for `make interop` into bin/peers, once (some minut
 helm: ## Build into bin/peers the Helm that tests install the chart with, once (some minutes the first time)
 	CVO_PEERS_MODULE=test/helm test/peers/build.sh helm
 
-# Without this, the first command prints a line for each module that it downloads.
 .PHONY: modules
 modules:
-	@go mod download
+	@hack/download.sh
 
 # A release carries the CRDs of the API module that go.mod pins; they are read from the module, not kept here.
 .PHONY: crds
@@ -168,12 +169,12 @@ lock = mkdir -p $(dir $(RESULTS)); exec 9>$(RESULTS).lock; \
 packages:
 	@hack/packages.sh $(PKG)
 
-# The rings of whole programs ignore PKG.
+# The rings of whole programs refuse PKG, because they would run all their packages.
 .PHONY: whole
 whole:
 	@[ -z "$(PKG)" ] || { echo 'this target runs all its packages: PKG selects packages in make check, test, race, flakes and mutate' >&2; exit 2; }
 
-# -short skips every test of some packages.
+# With -short, some packages skip all their tests, so `results ran` gets -skipped.
 .PHONY: check
 check: FOLDERS = $(if $(PKG),$$(go list -f '.{{slice .Dir (len .Module.Dir)}}' $(PKG)))
 check: packages commands crds verify-format ## Check the format, vet, and run the tests that need no control plane, for each edit (PKG=)
@@ -182,10 +183,14 @@ check: packages commands crds verify-format ## Check the format, vet, and run th
 	  $(GOTESTSUM) --format standard-quiet --hide-summary skipped --jsonfile "$$results/check.json" -- -short -vet=off $$packages $(TESTFLAGS) && \
 	  go run ./hack/results ran -skipped "$$results/check.json"
 
-# Pages of the documentation run jq. The shell would take a pattern in TESTFLAGS without quotation marks for a command.
+# Pages of the documentation run jq.
+.PHONY: jq
+jq:
+	@command -v jq >/dev/null || { echo 'jq is missing: install it (on Debian: apt-get install jq)' >&2; exit 2; }
+
+# The shell would take a pattern in TESTFLAGS without quotation marks for a command.
 .PHONY: commands
 commands:
-	@command -v jq >/dev/null || { echo 'jq is missing: install it (on Debian: apt-get install jq)' >&2; exit 2; }
 	@command -v flock >/dev/null || { echo 'flock is missing: install it (on Debian: apt-get install util-linux)' >&2; exit 2; }
 	@grep -qxE "([^|&;()<>'\"]|'[^']*'|\"[^\"]*\")*" <<<"$${TESTFLAGS:-}" || { \
 	  echo "TESTFLAGS=$$TESTFLAGS: quote patterns in it, such as TESTFLAGS='-run \"TestA|TestB\"'" >&2; exit 2; }
@@ -195,7 +200,7 @@ commands:
 .PHONY: test
 test: packages commands crds kube-tools ## Run the tests that decide whether a change may land (PKG=./pkg/...); CVO_TESTDATA=DIR adds those on real releases
 	@$(lock); packages="$(or $(PKG),$(CACHED))"; rm -rf $(RESULTS); failed=0; trap 'exit 130' INT; \
-	  $(if $(PKG),,echo "part 1 of 3: $$(wc -w <<<"$$packages") packages (on two cores, 2 minutes without a change, up to 16 minutes after one)";) \
+	  $(if $(PKG),,echo "part 1 of 3: $$(wc -w <<<"$$packages") packages (2 to 10 minutes on two cores)";) \
 	  $(call gotest,packages) -p $(PROCESSES) -vet=off -timeout 20m $(if $(PKG),-count 1) $$packages $(TESTFLAGS) || failed=1; \
 	  $(if $(PKG),,\
 	  echo 'part 2 of 3: tests that build programs, and the documentation'; \
@@ -207,7 +212,7 @@ test: packages commands crds kube-tools ## Run the tests that decide whether a c
 
 # Each ring runs even if another failed. At the end, the times and the failed tests are listed.
 .PHONY: test-all
-test-all: whole commands ## Run all rings: test, race, outer, interop, e2e and macos, sequentially, even if one fails
+test-all: whole commands jq ## Run all rings: test, race, outer, interop, e2e and macos, sequentially, even if one fails
 	@trap 'exit 130' INT; ($(lock); rm -rf $(RESULTS)); times= failed=0; for ring in test race outer interop e2e macos; do \
 	    start=$$SECONDS result=passed; \
 	    $(MAKE_COMMAND) $$ring || { result=failed failed=1; }; \
@@ -219,19 +224,19 @@ test-all: whole commands ## Run all rings: test, race, outer, interop, e2e and m
 GOROUTINES := '"(testing/)?sync|/errgroup"|[.]Go[(]|^[[:space:]]+go [a-zA-Z.]+[(]|[.]Parallel[(]'
 CONCURRENT = $(shell grep -rlE --include='*.go' $(GOROUTINES) pkg internal cmd manifests | xargs -n 1 dirname | sort -u | sed 's|^|./|')
 
-# The race detector costs two to three times the time, and ten times where documents are parsed. Under it, real releases
-# are few; `make test` parses all of them. A process that the detector watches sleeps for a second
-# before it exits unless GORACE sets another time.
+# The race detector costs two to three times the time, and ten times where documents are parsed. Under it, tests parse only a few real
+# releases. A process that the detector watches sleeps for a second before it exits unless GORACE sets another time.
 .PHONY: race
 race: packages commands crds kube-tools ## Run the tests of packages with goroutines under the race detector, which needs a C compiler (PKG=)
 	@$(lock); CGO_ENABLED=1 GORACE=atexit_sleep_ms=50 $(call gotest,race) -race -vet=off -timeout 20m $(or $(PKG),$(CONCURRENT)) $(TESTFLAGS) $(call ran,race)
 
-# Packages with tests that try more cases in the outer ring, beside WHOLE. The command line only shows that it uses readers that have such tests.
-MORE = $(shell grep -rlE --include='*_test.go' --exclude-dir=cli 'ring[.](Outer|Stride|NeedOuter)|fixture[.](Often|HostileYAML)' . | xargs -n 1 dirname | sort -u | grep -vE '^./test/($(WHOLE))$$')
+# Packages with tests that try more cases in the outer ring, beside WHOLE. Some packages parse documents only with a reader of another one,
+# whose tests read all hostile documents.
+MORE = $(shell grep -rlE --include='*_test.go' 'ring[.](Outer|Stride|NeedOuter)|fixture[.](Often|HostileYAML)' . | xargs -n 1 dirname | sort -u | grep -vE '^./test/($(WHOLE))$$')
 
 # The longest packages come first, as above.
 .PHONY: outer
-outer: whole commands crds node-tools helm ## Run the tests of whole programs: integration, nodes, Helm, docs, histories, the benchmark of nodes
+outer: whole commands jq crds node-tools helm ## Run the tests of whole programs: integration, nodes, Helm, docs, histories, the benchmark of nodes
 	@$(lock); packages=$$(go list ./test/integration ./test/nodes ./test/image ./test/... | grep -E '/test/($(WHOLE))$$' | grep -vE '/(e2e|interop)$$'); failed=0; \
 	  CVO_RING=outer $(call gotest,outer) -vet=off -timeout 45m -count 1 $$packages $(TESTFLAGS) || failed=1; \
 	  CVO_RING=outer $(call gotest,more) -vet=off -timeout 20m -count 1 $(MORE) $(TESTFLAGS) || failed=1; \
@@ -247,7 +252,7 @@ interop: whole commands peers ## Exchange images and signatures with cosign, cra
 
 .PHONY: integration
 integration: whole commands crds kube-tools ## Run only the tests of the built operator as a process against a real kube-apiserver
-	@$(lock); $(call gotest,integration) -timeout 30m -count 1 ./test/integration $(TESTFLAGS) $(call ran,integration)
+	@$(lock); CVO_RING=outer $(call gotest,integration) -timeout 45m -count 1 ./test/integration $(TESTFLAGS) $(call ran,integration)
 
 # An older API server with the same etcd. Without watch lists, clients list before they watch. The gates are fields of
 # pods that the tests set and that this version serves on request only.
@@ -262,7 +267,7 @@ kube-compat: kube-tools
 .PHONY: compat
 compat: whole commands crds kube-compat ## Run the tests of applying, property and integration against kube-apiserver 1.34, with watch lists on and off
 	@$(lock); trap 'exit 130' INT; failed=0; for lists in true false; do \
-	  KUBE_FEATURE_WatchListClient=$$lists $(COMPAT_ENV) \
+	  CVO_RING=outer KUBE_FEATURE_WatchListClient=$$lists $(COMPAT_ENV) \
 	    $(call gotest,compat-$$lists) -timeout 60m -count 1 ./pkg/apply/... ./test/property ./test/integration $(TESTFLAGS) $(call ran,compat-$$lists) || failed=1; \
 	done; exit $$failed
 

@@ -26,7 +26,11 @@ list() { sort "$log"/*.failed | uniq -c | sort -rn; }
 
 for run in $(seq "$runs"); do
   start=$SECONDS
-  flock -w 10 "$results.lock" rm -rf "$results" || { echo 'other tests run in this clone: wait, or use another clone' >&2 && exit 2; }
+  if ! flock -w 60 "$results.lock" rm -rf "$results"; then
+    echo 'other tests run in this clone: wait, or use another clone' >&2
+    if compgen -G "$log/*.failed" >/dev/null; then list; fi
+    exit 2
+  fi
   echo "run $run of $runs of make test ${PKG:-}, log: $log/$run.log"
   # make expands the value of a variable once more, so each $ is doubled.
   if make --no-print-directory test TESTFLAGS="-count 1 ${TESTFLAGS//\$/\$\$}" >"$log/$run.log" 2>&1 8>&-; then

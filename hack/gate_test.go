@@ -37,26 +37,28 @@ func TestRunNamesWhatFailed(t *testing.T) {
 		{"without the network", "go", `case "$*" in *download*) echo try >>tries; exit 1 ;; esac`, "", 1, outside, 6, ""},
 		{"without the network of one module", "go", `case "$*" in *helm*tidy*) echo try >>tries; echo "dial tcp" >&2; exit 1 ;; esac`, "", 1, "reads in test/helm; no test ran", 6, ""},
 		{"the network comes back", "go", `case "$*" in *download*) echo try >>tries; [ "$(wc -l <tries)" -gt 2 ] ;; esac`, "", 0, "=== all done after ", 5, "verify test"},
+		{"without the network of the nodes", "prepare.sh", "echo try >>tries; exit 1", "--all", 1, "cannot download the image of kind's nodes; no test ran", 6, ""},
 		{"a Go that is too old", "go", `case "$*" in "env GOTOOLCHAIN") echo local ;; *list*) echo too old >&2; exit 1 ;; esac`, "", 1, "too old\n=== prepare: FAILED after ", 0, ""},
 		{"a go.sum that lacks checksums", "go", `case "$*" in *download*) echo h1:b >>sums ;; esac`, "", 1, "a go.sum lacks checksums: run go mod tidy beside it\n=== prepare: FAILED after ", 0, ""},
 		{"an error in go.mod", "go", `case "$*" in *edit*) echo errors parsing go.mod >&2; exit 4 ;; esac`, "", 4, "errors parsing go.mod\n=== prepare: FAILED after ", 0, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			programs := map[string]string{"git": `case "$*" in *go.sum) printf 'sums\0' ;; *) echo test/helm/go.mod ;; esac`, tt.program: tt.script}
-			for _, name := range []string{"go", "make", "jq", "flock", "prometheus", "promtool", "sleep", "docker", "dockerd", "debootstrap", "gcc"} {
+			for _, name := range []string{"go", "make", "jq", "flock", "prometheus", "promtool", "sleep", "docker", "dockerd", "debootstrap", "gcc", "prepare.sh"} {
 				programs[name] += ""
 			}
-			programs["make"] = `echo "$*$PKG$TESTFLAGS$MAKEFLAGS$MAKEFILES$GOOS$GOARCH$CVO_KUBE_BIN$CVO_KUBE_FEATURE_GATES$CVO_KUBE_MODULE$CVO_PEERS_BIN$CVO_PEERS_MODULE$CVO_RING${GOFLAGS#-trimpath}${GOWORK#off}" >>made; ` + programs["make"]
+			programs["make"] = `echo "$*$PKG$TESTFLAGS$MAKEFLAGS$MAKEFILES$GOOS$GOARCH$CVO_KUBE_BIN$CVO_KUBE_FEATURE_GATES$CVO_KUBE_MODULE$CVO_PEERS_BIN$CVO_PEERS_MODULE$CVO_RING$CVO_E2E_ATTACH$CVO_E2E_KEEP${GOFLAGS#-trimpath}${GOWORK#off}" >>made; ` + programs["make"]
 			run := withFakes(t, ".ci/run", programs, tt.flag)
 			elsewhere := t.TempDir()
 			require.NoError(t, os.Mkdir(filepath.Join(elsewhere, ".ci"), 0o755))
 			// It runs all tests of this clone, whatever the environment is.
 			run.Env = append(run.Env, "PKG=./hack", "TESTFLAGS=-run TestA", "MAKEFLAGS=i", "MAKEFILES=/nowhere.mk",
 				"GOOS=windows", "GOARCH=s390x", "CVO_KUBE_BIN=/nowhere", "CVO_KUBE_FEATURE_GATES=A=true", "CVO_KUBE_MODULE=/nowhere",
-				"CVO_PEERS_BIN=/nowhere", "CVO_PEERS_MODULE=/nowhere", "CVO_RING=outer", "GOFLAGS=-short", "GOWORK=/nowhere/go.work", "CDPATH="+elsewhere)
+				"CVO_PEERS_BIN=/nowhere", "CVO_PEERS_MODULE=/nowhere", "CVO_RING=outer", "CVO_E2E_ATTACH=1", "CVO_E2E_KEEP=1", "GOFLAGS=-short", "GOWORK=/nowhere/go.work", "CDPATH="+elsewhere)
 			require.NoError(t, os.WriteFile(filepath.Join(run.Dir, "sums"), []byte("h1:a\n"), 0o644))
 			require.NoError(t, os.MkdirAll(filepath.Join(run.Dir, "test/e2e/quirks"), 0o755))
 			require.NoError(t, os.WriteFile(filepath.Join(run.Dir, "test/e2e/quirks/dockerd.sh"), []byte("#!/bin/sh\nfalse\n"), 0o755))
+			require.NoError(t, os.WriteFile(filepath.Join(run.Dir, "test/e2e/prepare.sh"), []byte("#!/bin/sh\n[ \"$*\" = download ] && exec prepare.sh\n"), 0o755))
 			output, _ := run.CombinedOutput() // its exit code is compared below
 			assert.Equal(t, tt.code, run.ProcessState.ExitCode(), "%s", output)
 			lines := strings.Split(strings.TrimSpace(string(output)), "\n")
@@ -177,7 +179,7 @@ func TestScriptsParse(t *testing.T) {
 // TestWorkflowsRunTheGate checks what is run for each change, and each night.
 func TestWorkflowsRunTheGate(t *testing.T) {
 	for name, wants := range map[string][]string{
-		"gate": {"  push:\n    branches: [main]\n", "  pull_request:\n", " .ci/run\n"},
+		"gate": {"  push:\n  pull_request:\n", " .ci/run\n"},
 		"all":  {"  schedule:\n", "mode: [--all, --compat]\n", " .ci/run ${{ matrix.mode }}\n"},
 	} {
 		text, err := os.ReadFile("../.github/workflows/" + name + ".yaml")

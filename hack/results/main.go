@@ -84,6 +84,8 @@ type pack struct {
 	action  string
 	elapsed float64
 	tests   map[string]event
+	// isCached reports whether the results come from Go's cache, with the durations of an earlier run.
+	isCached bool
 	// isEmpty reports whether the package says why it has no results: -run selects none of its tests, or it has none and -cover is set.
 	isEmpty bool
 }
@@ -135,6 +137,7 @@ func (r run) add(e event) {
 		r[e.Package] = p
 	}
 	p.isEmpty = p.isEmpty || strings.Contains(e.Output, "no tests to run") || covered.MatchString(e.Output)
+	p.isCached = p.isCached || e.Test == "" && strings.HasSuffix(e.Output, "\t(cached)\n")
 	switch {
 	case e.Test == "" && e.ended():
 		p.action, p.elapsed = e.Action, e.Elapsed
@@ -156,8 +159,8 @@ func (p *pack) failures() (names []string) {
 }
 
 // ran takes the names of the files and what is in each. It returns an error if a package failed, if no test passed or failed, or if all tests
-// in a file were skipped. With skipped, a skipped test suffices. It also returns an error for a package that go test takes for passed, because
-// the process exited with 0.
+// in a file were skipped. With skipped, a skipped test suffices. It also returns an error for a package with failed or missing tests whose
+// process exited with 0.
 func ran(files []string, runs []run, skipped bool) error {
 	total := 0
 	for i, packages := range runs {
@@ -219,11 +222,14 @@ func failed(out io.Writer, runs []run) {
 	}
 }
 
-// slowest lists the packages and the tests, without subtests, that took the longest.
+// slowest lists the packages and the tests, without subtests, that took the longest in these runs.
 func slowest(out io.Writer, runs []run) {
 	var packages, tests []event
 	for _, r := range runs {
 		for name, p := range r {
+			if p.isCached {
+				continue
+			}
 			packages = append(packages, event{Package: name, Elapsed: p.elapsed})
 			for test, last := range p.tests {
 				if !strings.Contains(test, "/") {

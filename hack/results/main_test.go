@@ -146,6 +146,21 @@ func errorText(err error) string {
 	return err.Error()
 }
 
+// TestSlowestOmitsCachedResults has a package whose durations are those of an earlier run.
+func TestSlowestOmitsCachedResults(t *testing.T) {
+	parsed, err := parse(strings.NewReader(`{"Action":"pass","Package":"p","Test":"TestA","Elapsed":9}
+{"Action":"output","Package":"p","Output":"ok  \tp\t(cached)\n"}
+{"Action":"pass","Package":"p","Elapsed":0.1}
+{"Action":"pass","Package":"q","Test":"TestB","Elapsed":2}
+{"Action":"output","Package":"q","Output":"ok  \tq\t2.1s\n"}
+{"Action":"pass","Package":"q","Elapsed":2.1}
+`))
+	require.NoError(t, err)
+	var out bytes.Buffer
+	slowest(&out, []run{parsed})
+	assert.Equal(t, "the slowest packages:\n  2 s  q\nthe slowest tests:\n  2 s  q TestB\n", out.String())
+}
+
 func TestSlowestListsFiveOfEach(t *testing.T) {
 	var lines strings.Builder
 	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {

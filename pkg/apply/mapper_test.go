@@ -198,7 +198,7 @@ func TestMapperFindsKindsThatAppearLater(t *testing.T) {
 		clk.SetTime(clk.Now().Add(time.Second))
 		mapping, err := m.Mapping(t.Context(), gvk)
 		return err == nil && mapping.Resource.Resource == "widgets" && mapping.Namespaced
-	}, 10*time.Second, 20*time.Millisecond)
+	}, time.Minute, 20*time.Millisecond)
 	times := d.times
 	clk.SetTime(clk.Now().Add(time.Hour))
 	_, err = m.Mapping(t.Context(), gvk)

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Prepares this machine for `make e2e` and prints two words on stdout. The first is the node image: the one in KIND_NODE_IMAGE, else the
 # public image, or our own if the public one cannot be pulled or run. The second is the number of clusters that may run in parallel.
+#
+#   test/e2e/prepare.sh download  only downloads the public image, or the Debian of our own
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -26,6 +28,16 @@ if test/e2e/quirks/dockerd.sh needed && [ "${CVO_E2E_QUIRKS:-}" != 1 ]; then
   exit 1
 fi
 
+# public_runs pulls the public image, unless it cannot run here.
+public_runs() {
+  [ "${CVO_E2E_QUIRKS:-}" != 1 ] && { docker image inspect "$public" >/dev/null 2>&1 || docker pull "$public" >&2; }
+}
+
+if [ "${1:-}" = download ]; then
+  [ -n "${KIND_NODE_IMAGE:-}" ] || public_runs || test/e2e/node/build.sh debian
+  exit
+fi
+
 # Every node needs about a dozen inotify instances. A kubelet that gets none does not join its cluster.
 instances=$((64 + 64 * parallel)) limit=$(cat /proc/sys/fs/inotify/max_user_instances)
 if [ "$limit" -lt "$instances" ] && ! sysctl -qw fs.inotify.max_user_instances=$instances 2>/dev/null; then
@@ -37,7 +49,7 @@ fi
 test/kube/build.sh kind >&2
 if [ -n "${KIND_NODE_IMAGE:-}" ]; then
   image=$KIND_NODE_IMAGE
-elif [ "${CVO_E2E_QUIRKS:-}" != 1 ] && { docker image inspect "$public" >/dev/null 2>&1 || docker pull "$public" >&2; }; then
+elif public_runs; then
   image=$public
 else
   image=$(test/e2e/node/build.sh)

@@ -97,8 +97,8 @@ func (e *Env) state() (*clusterState, error) {
 	return s, err
 }
 
-// reset gives the cluster and its kubeconfig the state after the start. It writes to etcd, because a deletion through the API server waits for finalizers and
-// namespaces, whose controllers do not run. The API server watches etcd, so its caches follow.
+// reset gives the cluster and its kubeconfig the state after the start. It writes to etcd, because a deletion through the API server waits for
+// finalizers and namespaces, whose controllers do not run. The API server watches etcd, so its caches follow.
 func (e *Env) reset() error {
 	if err := e.writeKubeconfig(); err != nil {
 		return err

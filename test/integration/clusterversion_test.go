@@ -183,7 +183,7 @@ func (l *testPlatform) logged(what string) {
 	require.Eventually(l.t, func() bool {
 		data, err := os.ReadFile(l.cvo.log)
 		return err == nil && strings.Contains(string(data), what)
-	}, 30*time.Second, 50*time.Millisecond, what)
+	}, patience, 50*time.Millisecond, what)
 }
 
 // restart kills the operator and starts another.
@@ -520,7 +520,7 @@ func override(t *testing.T, l *testPlatform) {
 	require.Eventually(t, func() bool {
 		version, _ := l.settings("a")
 		return version == "4.3.4"
-	}, 20*time.Second, 20*time.Millisecond)
+	}, patience, 20*time.Millisecond)
 	assert.Empty(t, l.registry.Requests(), "an override causes no request to the registry")
 	cv := l.await("the spec to be observed", 20*time.Second, at("4.3.4"))
 	assert.Equal(t, "4.3.4", versions(cv)[0])

@@ -16,7 +16,7 @@ import (
 
 const (
 	driftEdits = 200
-	driftWait  = 30 * time.Second
+	driftWait  = time.Minute
 )
 
 // TestDriftIsRepairedByOneWrite changes, deletes and unlabels objects of twenty kinds of an installed platform, one by one. One write must

@@ -97,7 +97,7 @@ func (p *platform) testDeletionGuard(t *testing.T) {
 		require.Eventually(t, func() bool {
 			err := p.client.Delete(t.Context(), obj, client.DryRunAll)
 			return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "whole platform")
-		}, 30*time.Second, 100*time.Millisecond)
+		}, patience, 100*time.Millisecond)
 	}
 	patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{"cvo.cluster-version.github.io/allow-deletion":"true"}}}`))
 	require.NoError(t, p.client.Patch(t.Context(), cv, patch))
@@ -138,7 +138,7 @@ func (p *platform) testEvents(t *testing.T) {
 		}
 		return reported["UpdateStarted: Started to install 1.0.0"] && reported["UpdateStarted: Started to update from 1.0.0 to 1.1.0"] &&
 			reported["NodesHandedOver: The control plane is at 1.1.0; the nodes are handed over to machine-config"]
-	}, 30*time.Second, 200*time.Millisecond)
+	}, patience, 200*time.Millisecond)
 }
 
 // TestReleaseRunsFromAFolder runs a release from a folder, as in a pod of the release image. Local files are not pulled and need no trust.

@@ -174,7 +174,7 @@ func (o *outside) testEvidence(t *testing.T) {
 	require.Eventually(t, func() bool {
 		out, err := o.run("status", "--signatures", "-o", "json")
 		return err == nil && json.Unmarshal([]byte(out), &status) == nil && status.Releases[0].Version == "1.1.0"
-	}, 30*time.Second, 100*time.Millisecond)
+	}, patience, 100*time.Millisecond)
 	require.Len(t, status.Releases, 2)
 	newest := status.Releases[0]
 	assert.Equal(t, o.images["1.1.0"].ByDigest(), newest.Image)
@@ -251,7 +251,7 @@ func (o *outside) testKeptSignatures(t *testing.T) {
 		}
 		data, _, _ := unstructured.NestedMap(kept.Object, "binaryData")
 		return len(data) == 2
-	}, 30*time.Second, 100*time.Millisecond)
+	}, patience, 100*time.Millisecond)
 	assert.Contains(t, kept.GetLabels(), api.VerificationSignatureLabel)
 
 	stores.Close()

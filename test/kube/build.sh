@@ -116,8 +116,6 @@ minutes() {
 	esac
 }
 
-# One quiet download, instead of a line for each module.
-if [ -n "$missing" ]; then go mod download; fi
 count=$(echo "$missing" | wc -w) number=0
 for tool in $missing; do
 	number=$((number + 1))
@@ -127,6 +125,7 @@ for tool in $missing; do
 		echo "$sources" >"$bin/.$tool.stamp"
 		continue
 	fi
+	"$here/../../hack/download.sh"
 	echo "kube-tools: building $tool, $number of $count ($(minutes "$tool") on two cores, once)" >&2
 	began=$(date +%s)
 	# Build to a temporary file, so that an interrupted build leaves no partial binary, and a running one is not overwritten.

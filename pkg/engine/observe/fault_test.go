@@ -212,7 +212,6 @@ func TestWatchFollowsItsCRD(t *testing.T) {
 		served := time.Now()
 		w.synced(t, scope)
 		t.Logf("served %s after the write of the CRD, watched %s later", served.Sub(written), time.Since(served))
-		assert.Less(t, time.Since(served), 20*time.Second, "the watch does not wait for its next attempt")
 		require.Eventually(t, func() bool {
 			_, err := us.on(widgets, "").Apply(t.Context(), "a", widget, metav1.ApplyOptions{FieldManager: api.FieldManager})
 			return err == nil

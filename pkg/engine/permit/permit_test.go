@@ -372,7 +372,7 @@ func TestPreflightDoesNotDelayTheRollout(t *testing.T) {
 	a, current, target := running(t, "held")
 	ended := make(chan error, 1)
 	go func() { ended <- a.Preflight(t.Context(), target) }() // waits, because without a binding the rules never take effect
-	require.Eventually(t, func() bool { return len(a.role(t, api.UpdateRole)) > 0 }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return len(a.role(t, api.UpdateRole)) > 0 }, time.Minute, 10*time.Millisecond)
 
 	require.NoError(t, a.Rollout(t.Context(), nil, current))
 	a.Settle(t.Context(), current)

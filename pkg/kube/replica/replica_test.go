@@ -158,10 +158,10 @@ func TestReplicaLeadsServesAndEnds(t *testing.T) {
 		ended <- greet(ctx, cfg, "first", func(address, fingerprint string) { addresses <- [2]string{address, fingerprint} })
 	}()
 	at := <-addresses
-	assert.EventuallyWithT(t, func(t *assert.CollectT) { assert.Equal(t, "hello from first", greeting()) }, 10*time.Second, 20*time.Millisecond)
+	assert.EventuallyWithT(t, func(t *assert.CollectT) { assert.Equal(t, "hello from first", greeting()) }, time.Minute, 20*time.Millisecond)
 	settings.Data["word"] = "goodbye"
 	require.NoError(t, c.Update(t.Context(), settings))
-	require.EventuallyWithT(t, func(t *assert.CollectT) { assert.Equal(t, "goodbye from first", greeting()) }, 10*time.Second, 20*time.Millisecond)
+	require.EventuallyWithT(t, func(t *assert.CollectT) { assert.Equal(t, "goodbye from first", greeting()) }, time.Minute, 20*time.Millisecond)
 
 	metrics, err := serve.NewClient(cfg, "https://"+at[0], serve.Trust{Fingerprint: at[1]}, nil)
 	require.NoError(t, err)
@@ -178,11 +178,11 @@ func TestReplicaLeadsServesAndEnds(t *testing.T) {
 	require.NoError(t, second.Start())
 	settings.Data["word"] = "welcome"
 	require.NoError(t, c.Update(t.Context(), settings))
-	require.EventuallyWithT(t, func(t *assert.CollectT) { assert.Equal(t, "welcome from first", greeting()) }, 10*time.Second, 20*time.Millisecond)
+	require.EventuallyWithT(t, func(t *assert.CollectT) { assert.Equal(t, "welcome from first", greeting()) }, time.Minute, 20*time.Millisecond)
 	end()
 	require.NoError(t, <-ended)
 	// The Lease is released, so the second replica does not wait until it expires.
-	require.EventuallyWithT(t, func(t *assert.CollectT) { assert.Equal(t, "welcome from second", greeting()) }, 10*time.Second, 20*time.Millisecond)
+	require.EventuallyWithT(t, func(t *assert.CollectT) { assert.Equal(t, "welcome from second", greeting()) }, time.Minute, 20*time.Millisecond)
 	require.NoError(t, second.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, second.Wait())
 	record, err := leader.Find(t.Context(), cfg, "default", "greeter")

@@ -55,7 +55,7 @@ func layerRequest(t *testing.T, r *fixture.Registry, ref name.Digest) func(*http
 // assertRanges waits for the registry to record the requests, because it records a request after responding.
 func assertRanges(t *testing.T, want []string, r *fixture.Registry) {
 	t.Helper()
-	assert.EventuallyWithT(t, func(c *assert.CollectT) { assert.Equal(c, want, ranges(r)) }, 10*time.Second, time.Millisecond)
+	assert.EventuallyWithT(t, func(c *assert.CollectT) { assert.Equal(c, want, ranges(r)) }, time.Minute, time.Millisecond)
 }
 
 // ranges returns the ranges of the requests for blobs.

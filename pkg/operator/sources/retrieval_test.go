@@ -1,6 +1,7 @@
 package sources
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,6 +63,14 @@ func TestChangedInputsAreReported(t *testing.T) {
 	go func() { _ = inputs.Start(t.Context()) }()
 	time.Sleep(pace + 250*time.Millisecond)
 	require.Empty(t, changes, "the initial state is not a change")
+	edits := 0
+	require.Eventually(t, func() bool { // on a busy machine, the initial state comes later
+		edits++
+		patch := fmt.Appendf(nil, `{"data":{"edit":"%d"}}`, edits)
+		_, err := core.ConfigMaps(api.ConfigNamespace).Patch(t.Context(), api.TrustConfigMap, types.MergePatchType, patch, metav1.PatchOptions{})
+		require.NoError(t, err)
+		return len(changes) > 0
+	}, time.Minute, pace)
 
 	reported("the deletion of the trust policy: the keys of the release apply again", func() error {
 		return core.ConfigMaps(api.ConfigNamespace).Delete(t.Context(), api.TrustConfigMap, metav1.DeleteOptions{})

@@ -4,6 +4,7 @@
 #
 #   test/e2e/node/build.sh             prints the image's name on stdout and writes it to bin/node/image
 #   test/e2e/node/build.sh kubernetes  builds only Kubernetes and kind, which takes longest and needs no Docker
+#   test/e2e/node/build.sh debian      downloads only Debian, if the image is not built yet
 #
 #   CVO_E2E_QUIRKS=1            containers in the node are started by test/e2e/quirks/runtime
 #   CVO_E2E_DEBIAN_MIRROR       default http://deb.debian.org/debian
@@ -216,6 +217,7 @@ assemble() {
 echo "node-image: building $image"
 pause=
 step "Debian" build_base
+if [ "${1:-}" = debian ]; then exit; fi
 step "programs" build_programs
 step "images of the control plane" build_images
 step "the node's files" collect
