@@ -14,6 +14,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/apply/body"
+	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
@@ -131,13 +132,7 @@ func TestReferenceToAnEarlierClusterVersionIsRemoved(t *testing.T) {
 	ns := namespace(t)
 	a, _ := connect(t, owner)
 	m := parse(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: restored, namespace: "+ns+"}\ndata: {a: ours}")
-	restored := m.Object.DeepCopy()
-	restored.SetOwnerReferences([]metav1.OwnerReference{
-		{APIVersion: "config.openshift.io/v1", Kind: "ClusterVersion", Name: owner.Name, UID: "earlier", Controller: new(true)},
-		{APIVersion: "example.com/v1", Kind: "Shop", Name: "shop", UID: "s"},
-	})
-	require.NoError(t, otherClient(t).Create(t.Context(), restored, client.FieldOwner("backup")))
-	as(t, "backup", m, types.MergePatchType, `{"metadata":{"managedFields":[{}]}}`)
+	restore(t, m)
 
 	predicted, err := a.Predict(t.Context(), m, release.Updating)
 	require.NoError(t, err)
@@ -148,4 +143,31 @@ func TestReferenceToAnEarlierClusterVersionIsRemoved(t *testing.T) {
 		names = append(names, fmt.Sprint(r.Kind, " ", r.UID, " ", r.Controller != nil && *r.Controller))
 	}
 	assert.ElementsMatch(t, []string{"Shop s false", fmt.Sprint("ClusterVersion ", owner.UID, " true")}, names)
+}
+
+// restore creates an object as from a backup that was taken when an earlier ClusterVersion controlled it.
+func restore(t *testing.T, m *manifest.Manifest) {
+	t.Helper()
+	restored := m.Object.DeepCopy()
+	restored.SetOwnerReferences([]metav1.OwnerReference{
+		{APIVersion: "config.openshift.io/v1", Kind: "ClusterVersion", Name: owner.Name, UID: "earlier", Controller: new(true)},
+		{APIVersion: "example.com/v1", Kind: "Shop", Name: "shop", UID: "s"},
+	})
+	require.NoError(t, otherClient(t).Create(t.Context(), restored, client.FieldOwner("backup")))
+	as(t, "backup", m, types.MergePatchType, `{"metadata":{"managedFields":[{}]}}`)
+}
+
+// TestImmutableObjectOfAnEarlierClusterVersionIsRecreated restores an object that the server does not allow to change.
+func TestImmutableObjectOfAnEarlierClusterVersionIsRecreated(t *testing.T) {
+	ns := namespace(t)
+	a, _ := connect(t, owner)
+	text := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: immutable, namespace: " + ns + ", annotations: {" + recreateAnnotation + "}}\nimmutable: true\ndata: {a: "
+	restore(t, parse(t, text+"theirs}"))
+	m := parse(t, text+"ours}")
+
+	predicted, err := a.Predict(t.Context(), m, release.Updating)
+	require.NoError(t, err)
+	assert.Equal(t, apply.Recreated, predicted.Action)
+	assert.Equal(t, apply.Recreated, must(t, a, m).Action)
+	assert.Equal(t, "ours", at(live(t, m).Object, "data.a"))
 }

@@ -24,8 +24,6 @@ import (
 	"github.com/cluster-version/cvo/pkg/release"
 )
 
-var owned = apply.Options{ReplicasForeign: false}
-
 // scalable returns a Deployment or StatefulSet in the namespace, with one line more in its spec.
 func scalable(t *testing.T, kind, ns, line string) *manifest.Manifest {
 	t.Helper()
@@ -67,14 +65,14 @@ func TestDroppedReplicasKeepTheirValue(t *testing.T) {
 			assert.EqualValues(t, 3, replicasOf(t, before))
 			record.drain()
 
-			change := must(t, a.With(owned), after)
+			change := must(t, a.With(apply.Options{}), after)
 			assert.Equal(t, "spec.replicas keeps its value, because the manifest no longer sets it", change.Message)
 			assert.Equal(t, []string{http.MethodGet, "PATCH json-patch+json", "PATCH apply-patch"}, methods(record.drain()))
 			assert.EqualValues(t, 3, replicasOf(t, after))
 			assert.NotContains(t, string(ours(live(t, after)).FieldsV1.GetRawBytes()), "f:replicas")
 
 			as(t, "autoscaler", after, types.MergePatchType, `{"spec":{"replicas":7}}`)
-			assert.Empty(t, must(t, a.With(owned), after).Message)
+			assert.Empty(t, must(t, a.With(apply.Options{}), after).Message)
 			assert.EqualValues(t, 7, replicasOf(t, after))
 			record.drain()
 			must(t, a, after)
@@ -98,7 +96,7 @@ func TestDroppedReplicasOfAnAutoscalerNeedNoPatch(t *testing.T) {
 	}}
 	require.NoError(t, otherClient(t).Apply(t.Context(), client.ApplyConfigurationFromUnstructured(shared), client.FieldOwner("autoscaler")))
 	record.drain()
-	change := must(t, a.With(owned), after)
+	change := must(t, a.With(apply.Options{}), after)
 	assert.Equal(t, []string{http.MethodGet, "PATCH apply-patch"}, methods(record.drain()))
 	assert.Empty(t, change.Message)
 	assert.EqualValues(t, 3, replicasOf(t, after))
@@ -192,7 +190,7 @@ func TestReplicasThatCannotBeGivenUpAreReported(t *testing.T) {
 			deny(t, before, "{apiGroups: [apps], apiVersions: [v1], resources: [deployments], operations: [UPDATE]}",
 				"object.metadata.managedFields.all(e, e.manager != 'kept-scale')", reason)
 
-			_, err := a.With(owned).Apply(t.Context(), after, release.Updating)
+			_, err := a.With(apply.Options{}).Apply(t.Context(), after, release.Updating)
 			var failed *failure.Error
 			require.ErrorAs(t, err, &failed)
 			assert.Equal(t, want, failed.Reason)
@@ -211,9 +209,9 @@ func TestDroppedReplicasOfAFormerManagerKeepTheirValue(t *testing.T) {
 	a, _ := connect(t, owner)
 	before, after := scalable(t, "Deployment", ns, "replicas: 3"), scalable(t, "Deployment", ns, "minReadySeconds: 5")
 	require.NoError(t, otherClient(t).Create(t.Context(), before.Object.DeepCopy(), client.FieldOwner("cluster-version-operator")))
-	must(t, a.With(owned), after)
+	must(t, a.With(apply.Options{}), after)
 	assert.EqualValues(t, 3, replicasOf(t, after))
-	must(t, a.With(owned), after)
+	must(t, a.With(apply.Options{}), after)
 	assert.EqualValues(t, 3, replicasOf(t, after))
 }
 

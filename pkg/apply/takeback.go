@@ -132,8 +132,8 @@ func (s *submission) earlier(ctx context.Context, m *manifest.Manifest) (map[str
 	if err != nil || m.GVK() == s.m.GVK() {
 		return content, err
 	}
-	renames, err := s.onlyRenames(ctx)
-	if err != nil || renames {
+	crd, err := s.definition(ctx)
+	if err != nil || crd.OnlyRenames {
 		return content, err
 	}
 	return map[string]any{"metadata": content["metadata"]}, nil

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/cluster-version/cvo/pkg/apply/builtin"
+	"github.com/cluster-version/cvo/pkg/apply/conversion"
 	"github.com/cluster-version/cvo/pkg/apply/drop"
 	"github.com/cluster-version/cvo/pkg/apply/failure"
 	"github.com/cluster-version/cvo/pkg/apply/overlay"
@@ -38,8 +39,8 @@ func (s *submission) dryRun(w *rewrite) any {
 
 // lay returns the overlay of the body on a live custom resource.
 func (s *submission) lay(ctx context.Context, live *unstructured.Unstructured) (*overlay.Overlay, error) {
-	lists, err := s.applier.conversions.Lists(ctx, s.applier.client, s.target.Resource)
-	return overlay.Lay(s.m.GVK(), s.body, live).With(lists), err
+	crd, err := s.definition(ctx)
+	return overlay.Lay(s.m.GVK(), s.body, live).With(crd.Lists[s.target.Resource.Version]), err
 }
 
 // findRewrite returns the write after which a failed apply may succeed, or nil if no write would help.
@@ -61,9 +62,11 @@ func (s *submission) findRewrite(ctx context.Context, failed error) (*rewrite, e
 	}
 	unreadable := failure.IsUnreadable(failed)
 	if unreadable { // a webhook that converts the object wrongly may be repaired
-		if unreadable, err = s.onlyRenames(ctx); err != nil {
+		crd, err := s.definition(ctx)
+		if err != nil {
 			return nil, err
 		}
+		unreadable = crd.OnlyRenames
 	}
 	if unreadable {
 		replacement, err := s.replacement(ctx, live)
@@ -119,12 +122,12 @@ func (s *submission) move(ctx context.Context, w *rewrite) error {
 	return err
 }
 
-// onlyRenames reports whether the server converts the object between versions by changing only apiVersion.
-func (s *submission) onlyRenames(ctx context.Context) (bool, error) {
+// definition returns the CustomResourceDefinition of the object's kind, or an empty one for a built-in kind.
+func (s *submission) definition(ctx context.Context) (conversion.Definition, error) {
 	if builtin.Type(s.m.GVK()) != nil {
-		return false, nil
+		return conversion.Definition{}, nil
 	}
-	return s.applier.conversions.OnlyRenames(ctx, s.applier.client, s.target.Resource.GroupResource())
+	return s.applier.conversions.Definition(ctx, s.applier.client, s.target.Resource.GroupResource())
 }
 
 // replacement returns the object that replaces an unreadable one. If managedFields are empty, the fields that earlier manifests set and this
@@ -155,25 +158,21 @@ func (s *submission) inVersion(ctx context.Context, entries []metav1.ManagedFiel
 	if builtin.Type(s.m.GVK()) != nil || ownership.OtherVersion(entries, version) == "" {
 		return nil, nil
 	}
-	renames, err := s.onlyRenames(ctx)
+	crd, err := s.definition(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if renames {
+	if crd.OnlyRenames {
 		return ownership.Move(entries, "", version), nil
 	}
-	versions, err := s.applier.conversions.Versions(ctx, s.applier.client, s.target.Resource.GroupResource())
-	if err != nil {
-		return nil, err
-	}
-	named := failure.RemovedVersion(failed)
+	removed := failure.RemovedVersion(failed)
 	isRemoved := func(apiVersion string) bool {
 		if apiVersion == version {
 			return false
 		}
 		gv, err := schema.ParseGroupVersion(apiVersion)
-		known := err == nil && slices.Contains(versions, s.m.GVK().Version) // an earlier definition may lack other versions, too
-		return apiVersion == named || known && !slices.Contains(versions, gv.Version)
+		known := err == nil && slices.Contains(crd.Versions, s.m.GVK().Version) // an earlier definition may lack other versions, too
+		return removed != "" && apiVersion == removed || known && !slices.Contains(crd.Versions, gv.Version)
 	}
 	moved, found := entries, false
 	for _, e := range entries {

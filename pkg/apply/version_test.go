@@ -76,6 +76,15 @@ func graduated(t *testing.T, group string, replacements ...string) func(version,
 	}
 }
 
+// scaled is graduated for a kind whose field port is the number of replicas. It also returns an Applier that knows this path.
+func scaled(t *testing.T, group string) (*apply.Applier, func(version, name, spec string) *manifest.Manifest) {
+	t.Helper()
+	const status, scale = "{status: {}}", "{status: {}, scale: {specReplicasPath: .spec.port, statusReplicasPath: .status.size}}"
+	crd := parse(t, strings.NewReplacer("GROUP", group, status, scale).Replace(graduatedCRD))
+	a, _ := connectBy(t, owner, kinds.NewMapper(clock.RealClock{}, discoverer(t), []*manifest.Manifest{crd}))
+	return a, graduated(t, group, status, scale)
+}
+
 // managers returns `manager operation subresource version` of each entry.
 func managers(obj *unstructured.Unstructured) (list []string) {
 	for _, e := range obj.GetManagedFields() {
@@ -534,16 +543,8 @@ func TestDefaultsOfAnotherTypeNeedNoReplacement(t *testing.T) {
 
 // If the manifest moves to the next version and drops the number of replicas, giving that up also moves the entries.
 func TestReplicasAreGivenUpWithTheMove(t *testing.T) {
-	const group = "scaled.example.com"
-	text := strings.NewReplacer("GROUP", group, "{status: {}}", "{status: {}, scale: {specReplicasPath: .spec.port, statusReplicasPath: .status.size}}").Replace(graduatedCRD)
-	crd := parse(t, text)
-	serveCRD(t, crd)
-	ns := namespace(t)
-	widget := func(version, spec string) *manifest.Manifest {
-		return parse(t, fmt.Sprintf("apiVersion: %s/%s\nkind: Widget\nmetadata: {name: w, namespace: %s}\nspec: %s", group, version, ns, spec))
-	}
-	a, _ := connectBy(t, owner, kinds.NewMapper(clock.RealClock{}, discoverer(t), []*manifest.Manifest{crd}))
-	first, next := widget("v1beta1", "{port: 3, note: ours}"), widget("v1", "{}")
+	a, widget := scaled(t, "scaled.example.com")
+	first, next := widget("v1beta1", "w", "{port: 3, note: ours}"), widget("v1", "w", "{}")
 	must(t, a, first)
 	as(t, "other", first, types.MergePatchType, `{"metadata":{"labels":{"theirs":"kept"}}}`)
 	must(t, a, next)
@@ -560,18 +561,12 @@ func TestReplicasAreGivenUpBesideEntriesOfARemovedVersion(t *testing.T) {
 	}))
 	t.Cleanup(webhook.Close)
 	const group = "scaledhook.example.com"
-	text := strings.NewReplacer("GROUP", group, "{status: {}}", "{status: {}, scale: {specReplicasPath: .spec.port, statusReplicasPath: .status.size}}").Replace(graduatedCRD)
-	crd := parse(t, text)
-	serveCRD(t, crd)
-	ns := namespace(t)
-	widget := func(version, spec string) *manifest.Manifest {
-		return parse(t, fmt.Sprintf("apiVersion: %s/%s\nkind: Widget\nmetadata: {name: w, namespace: %s}\nspec: %s", group, version, ns, spec))
-	}
-	a, _ := connectBy(t, owner, kinds.NewMapper(clock.RealClock{}, discoverer(t), []*manifest.Manifest{crd}))
-	must(t, a, widget("v1", "{port: 3}"))
-	as(t, "other", widget("v1beta1", "{}"), types.MergePatchType, `{"spec":{"note":"theirs"}}`)
+	a, widget := scaled(t, group)
+	must(t, a, widget("v1", "w", "{port: 3}"))
+	as(t, "other", widget("v1beta1", "w", "{}"), types.MergePatchType, `{"spec":{"note":"theirs"}}`)
+	crd := parse(t, strings.ReplaceAll(graduatedCRD, "GROUP", group))
 	as(t, "tests", crd, types.JSONPatchType, `[{"op":"remove","path":"/spec/versions/0"},{"op":"add","path":"/spec/conversion","value":`+conversionWebhook(webhook)+`}]`)
-	next := widget("v1", "{accessPolicy: allow}")
+	next := widget("v1", "w", "{accessPolicy: allow}")
 	untilUnconvertible(t, next)
 	must(t, a, next)
 	obj := live(t, next)

@@ -27,12 +27,20 @@ type Cache struct {
 	known map[schema.GroupResource]*memo.Last[entry]
 }
 
+// Definition contains what a CustomResourceDefinition says about the versions of its kind. It is empty for a kind without one.
+type Definition struct {
+	// OnlyRenames reports whether the server converts objects by changing only apiVersion.
+	OnlyRenames bool
+	// Versions contains the names of all versions, also of those that the server does not serve.
+	Versions []string
+	// Lists contains the lists with keys and the sets in the schema of each version.
+	Lists map[string]*overlay.Lists
+}
+
 type entry struct {
-	onlyRenames bool
-	versions    []string
-	lists       map[string]*overlay.Lists // by version
-	err         error
-	readAt      time.Time // zero if the definition could not be read
+	Definition
+	err    error
+	readAt time.Time // zero if the definition could not be read
 }
 
 const (
@@ -47,35 +55,17 @@ func NewCache(clk clock.PassiveClock) *Cache {
 	return &Cache{clock: clk, known: map[schema.GroupResource]*memo.Last[entry]{}}
 }
 
-// OnlyRenames reports whether the server converts the resource's objects by changing only apiVersion. It returns false for a resource
-// without a CustomResourceDefinition.
-func (c *Cache) OnlyRenames(ctx context.Context, client *request.Client, resource schema.GroupResource) (bool, error) {
-	definition, err := c.definition(ctx, client, resource)
-	return definition.onlyRenames, err
-}
-
-// Versions returns the versions in the resource's definition, also those that the server does not serve; nil if they are unknown.
-func (c *Cache) Versions(ctx context.Context, client *request.Client, resource schema.GroupResource) ([]string, error) {
-	definition, err := c.definition(ctx, client, resource)
-	return definition.versions, err
-}
-
-// Lists returns the lists with keys and the sets in the schema of the resource's version, or nil if there are none.
-func (c *Cache) Lists(ctx context.Context, client *request.Client, resource schema.GroupVersionResource) (*overlay.Lists, error) {
-	definition, err := c.definition(ctx, client, resource.GroupResource())
-	return definition.lists[resource.Version], err
-}
-
-// definition returns the resource's definition. Concurrent callers share one read, which continues for the others if ctx ends.
-func (c *Cache) definition(ctx context.Context, client *request.Client, resource schema.GroupResource) (entry, error) {
+// Definition returns the definition of a resource, which is empty if the operator may not read it. Concurrent callers share one read, which
+// continues for the others if ctx ends.
+func (c *Cache) Definition(ctx context.Context, client *request.Client, resource schema.GroupResource) (Definition, error) {
 	due := func(last entry) bool { return c.clock.Since(last.readAt) >= maxAge }
 	last, err := c.last(resource).Read(ctx, readTimeout, due, func(ctx context.Context, _ entry) entry {
 		return c.read(ctx, client, resource)
 	})
 	if err = cmp.Or(err, last.err); err != nil {
-		return entry{}, fmt.Errorf("reading the definition of %s: %w", resource, err)
+		return Definition{}, fmt.Errorf("reading the definition of %s: %w", resource, err)
 	}
-	return last, nil
+	return last.Definition, nil
 }
 
 func (c *Cache) last(resource schema.GroupResource) *memo.Last[entry] {
@@ -99,13 +89,13 @@ func (c *Cache) read(ctx context.Context, client *request.Client, resource schem
 		}
 		return entry{err: err}
 	}
-	next := entry{readAt: c.clock.Now(), lists: map[string]*overlay.Lists{}}
+	next := entry{readAt: c.clock.Now(), Definition: Definition{Lists: map[string]*overlay.Lists{}}}
 	for _, crd := range crds.Items { // none if another API server serves the kind
-		next.onlyRenames = crd.Spec.Conversion == nil || crd.Spec.Conversion.Strategy == apiextensionsv1.NoneConverter
+		next.OnlyRenames = crd.Spec.Conversion == nil || crd.Spec.Conversion.Strategy == apiextensionsv1.NoneConverter
 		for _, version := range crd.Spec.Versions {
-			next.versions = append(next.versions, version.Name)
+			next.Versions = append(next.Versions, version.Name)
 			if version.Schema != nil {
-				next.lists[version.Name] = overlay.NewLists(version.Schema.OpenAPIV3Schema)
+				next.Lists[version.Name] = overlay.NewLists(version.Schema.OpenAPIV3Schema)
 			}
 		}
 	}

@@ -37,8 +37,8 @@ func TestDefinitionIsReadOncePerInterval(t *testing.T) {
 	var callers errgroup.Group
 	for range 20 {
 		callers.Go(func() error {
-			renames, err := cache.OnlyRenames(t.Context(), client, widgets)
-			assert.True(t, renames)
+			crd, err := cache.Definition(t.Context(), client, widgets)
+			assert.True(t, crd.OnlyRenames)
 			return err
 		})
 	}
@@ -46,7 +46,7 @@ func TestDefinitionIsReadOncePerInterval(t *testing.T) {
 	assert.EqualValues(t, 1, reads.Load(), "concurrent callers share one read")
 
 	clk.SetTime(clk.Now().Add(time.Minute))
-	_, err = cache.OnlyRenames(t.Context(), client, widgets)
+	_, err = cache.Definition(t.Context(), client, widgets)
 	require.NoError(t, err)
 	assert.EqualValues(t, 2, reads.Load())
 }
@@ -61,7 +61,7 @@ func TestForbiddenDefinitionCountsAsOneThatConverts(t *testing.T) {
 	defer server.Close()
 	client, err := request.Connect(&rest.Config{Host: server.URL}, server.Client())
 	require.NoError(t, err)
-	renames, err := conversion.NewCache(clocktesting.NewFakePassiveClock(time.Now())).OnlyRenames(t.Context(), client, schema.GroupResource{Group: "example.com", Resource: "widgets"})
+	crd, err := conversion.NewCache(clocktesting.NewFakePassiveClock(time.Now())).Definition(t.Context(), client, schema.GroupResource{Group: "example.com", Resource: "widgets"})
 	require.NoError(t, err)
-	assert.False(t, renames)
+	assert.Empty(t, crd)
 }

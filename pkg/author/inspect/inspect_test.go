@@ -385,7 +385,9 @@ func TestVerifyImagesRejectsAnIndexWithoutImages(t *testing.T) {
 	}})
 	pushed := pushIndex(t, p.registry, index, "platform/components:attestation")
 	info.References.Spec.Tags[0].From.Name = pushed.ByDigest()
-	require.ErrorContains(t, info.VerifyImages(t.Context(), p.images, nil), "index "+string(pushed.Digest)+" lists no image")
+	err = info.VerifyImages(t.Context(), p.images, nil)
+	require.ErrorIs(t, err, failure.ErrNotFound)
+	require.ErrorContains(t, err, "index "+string(pushed.Digest)+" lists no image")
 }
 
 func TestOpenReadsAFolder(t *testing.T) {

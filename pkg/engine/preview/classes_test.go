@@ -330,34 +330,61 @@ func TestMovesFromTheRunningVersionAreNamed(t *testing.T) {
 		report.the(t, "Third.example.com a").Message)
 }
 
-// TestFieldsOfALaterVersionAreReported moves custom resources back to a version that lacks fields.
-func TestFieldsOfALaterVersionAreReported(t *testing.T) {
-	both := crd("returning", "v1", "v1beta1")
+// TestFieldsOfLaterVersionsAreReported moves custom resources back to a version that lacks fields of two others.
+func TestFieldsOfLaterVersionsAreReported(t *testing.T) {
+	all := crd("returning", "v1", "v1beta2", "v1beta1")
 	const known = "known: {type: string, enum: [a, b]}"
-	both = strings.Replace(both, known, "accessPolicy: {type: string, default: deny}, theirs: {type: string}, ours: {type: string}, "+known, 1)
+	all = strings.Replace(all, known, "accessPolicy: {type: string, default: deny}, theirs: {type: string}, ours: {type: string}, "+known, 2)
 	object := func(version, name, spec string) string {
 		return "apiVersion: example.com/" + version + "\nkind: Returning\nmetadata: {name: " + name + "}\nspec: " + spec
 	}
 	install(t, files(t, "1.0.0", in("returning", map[string]string{
-		"0000_00_a_namespace.yaml": namespaceOf, "0000_10_a_crd.yaml": both, "0000_20_a_back.yaml": object("v1", "back", "{known: a, ours: x}"),
+		"0000_00_a_namespace.yaml": namespaceOf, "0000_10_a_crd.yaml": all, "0000_20_a_back.yaml": object("v1", "back", "{known: a, ours: x}"),
 		"0000_20_a_plain.yaml": object("v1", "plain", "{known: a}"), "0000_20_a_stays.yaml": object("v1beta1", "stays", "{known: a}"),
 	})))
 	for _, name := range []string{"back", "stays"} {
-		live := &unstructured.Unstructured{}
-		live.SetGroupVersionKind(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Returning"})
-		live.SetName(name)
-		require.NoError(t, otherClient(t).Patch(t.Context(), live, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"theirs":"y"}}`))))
+		for version, patch := range map[string]string{"v1": `{"spec":{"theirs":"y"}}`, "v1beta2": `{"metadata":{"labels":{"theirs":"z"}}}`} {
+			live := &unstructured.Unstructured{}
+			live.SetGroupVersionKind(schema.GroupVersionKind{Group: "example.com", Version: version, Kind: "Returning"})
+			live.SetName(name)
+			require.NoError(t, otherClient(t).Patch(t.Context(), live, client.RawPatch("application/merge-patch+json", []byte(patch)), client.FieldOwner("other-"+version)))
+		}
 	}
-	report := look(t, files(t, "1.1.0", in("returning", map[string]string{
-		"0000_00_a_namespace.yaml": namespaceOf, "0000_10_a_crd.yaml": both, "0000_20_a_back.yaml": object("v1beta1", "back", "{known: a}"),
+	next := files(t, "1.1.0", in("returning", map[string]string{
+		"0000_00_a_namespace.yaml": namespaceOf, "0000_10_a_crd.yaml": all, "0000_20_a_back.yaml": object("v1beta1", "back", "{known: a}"),
 		"0000_20_a_plain.yaml": object("v1beta1", "plain", "{known: a}"), "0000_20_a_stays.yaml": object("v1beta1", "stays", "{known: a}"),
-	})))
+	}))
+	report := look(t, next)
 	back := report.the(t, "Returning.example.com back")
 	assert.Equal(t, Modify, back.Verdict)
 	assert.Equal(t, []difference.Field{
 		{Op: difference.Removed, Path: "spec.ours", Old: "x"}, {Op: difference.Removed, Path: "spec.theirs", Old: "y"},
 	}, back.Fields)
 	assert.Len(t, report.Objects, 1, "the server adds the default of the others again, and the update does not apply an object that keeps its version")
+
+	t.Run("it reports an object that cannot be read in another version", func(t *testing.T) {
+		cfg := controlPlane.For(t).Config("looks")
+		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return failing{next, "/apis/example.com/v1beta2/returnings/back"}
+		})
+		report, _ := lookBy(t, cfg, next, Options{})
+		assert.Equal(t, NotAsked, report.the(t, "Returning.example.com back").Verdict)
+	})
+}
+
+// failing answers requests for a path with status 500.
+type failing struct {
+	next http.RoundTripper
+	path string
+}
+
+func (f failing) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Path != f.path {
+		return f.next.RoundTrip(r)
+	}
+	response := httptest.NewRecorder()
+	http.Error(response, "broken", http.StatusInternalServerError)
+	return response.Result(), nil
 }
 
 func TestCustomResourcesMatchTheReleasesOwnCRDs(t *testing.T) {

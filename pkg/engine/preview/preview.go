@@ -355,7 +355,7 @@ func (r *run) inServedVersions(m *manifest.Manifest, err error) []*manifest.Mani
 	if !kinds.IsNoMatch(err) {
 		return nil
 	}
-	versions := slices.Collect(r.content.InServedVersions(m))
+	versions := r.content.InServedVersions(m)
 	running, _ := r.running() // without it, the order does not matter
 	for _, before := range running[m.ID()] {
 		if i := slices.IndexFunc(versions, func(v *manifest.Manifest) bool { return v.GVK() == before.GVK() }); i > 0 {
@@ -382,7 +382,12 @@ func (r *run) compare(ctx context.Context, out *result, m, sent *manifest.Manife
 		out.Fields = compare(before, r.content.Complete(m, after))
 	}
 	if sent == m && (len(out.Fields)+len(out.Later) > 0 || !ownership.AppliedIn(before.GetManagedFields(), m.GVK().GroupVersion())) {
-		out.Fields = append(out.Fields, r.pruned(ctx, m, before)...)
+		pruned, err := r.pruned(ctx, m, before)
+		if err != nil {
+			r.failed(out, m, err)
+			return
+		}
+		out.Fields = append(out.Fields, pruned...)
 	}
 	if len(out.Fields) > 0 {
 		out.Verdict = Modify
@@ -395,20 +400,26 @@ func (r *run) compare(ctx context.Context, out *result, m, sent *manifest.Manife
 
 // pruned returns the removal of the fields that only other versions of a custom resource have. The server prunes them when the object is
 // applied in the manifest's version.
-func (r *run) pruned(ctx context.Context, m *manifest.Manifest, before *unstructured.Unstructured) []difference.Field {
+func (r *run) pruned(ctx context.Context, m *manifest.Manifest, before *unstructured.Unstructured) ([]difference.Field, error) {
 	var lost []difference.Field
 	for _, other := range r.content.InVersionsOf(m, before.GetManagedFields()) {
 		live, err := r.applier.Live(ctx, other)
-		if err != nil || live == nil {
-			continue // the cluster does not serve that version, so no client can read the fields
+		switch {
+		case kinds.IsNoMatch(err): // no client can read the fields of a version that the cluster does not serve
+			continue
+		case err != nil:
+			return nil, err
+		case live == nil:
+			continue
 		}
 		for _, f := range compare(r.content.WithDefaults(before, other.GVK().Version), live) {
-			if f.Op == difference.Added {
+			known := slices.ContainsFunc(lost, func(known difference.Field) bool { return known.Path == f.Path }) // by a third version
+			if f.Op == difference.Added && !known {
 				lost = append(lost, difference.Field{Op: difference.Removed, Path: f.Path, Old: f.New})
 			}
 		}
 	}
-	return lost
+	return lost, nil
 }
 
 // currentObject returns the live object. It uses an object from a list if that has not changed since; otherwise it reads it by name.

@@ -29,9 +29,9 @@ const (
 	// leaseExpiry.
 	renewInterval = 3 * time.Second
 	leaseExpiry   = 4 * renewInterval
-	// AckTimeout is how long an operator usually needs to confirm the loss of the Lease. The operator watches the Lease, and waits this long
+	// ackTimeout is how long an operator usually needs to confirm the loss of the Lease. The operator watches the Lease, and waits this long
 	// for the responses to its writes.
-	AckTimeout = 2 * time.Second
+	ackTimeout = 2 * time.Second
 	// releaseTimeout limits the release of the Lease at the end of an interrupted uninstall.
 	releaseTimeout = 5 * time.Second
 
@@ -51,6 +51,8 @@ type Hold struct {
 	// fenceEnd is the time from which fencedHolder, the earlier leader, can no longer act.
 	fenceEnd     time.Time
 	fencedHolder string
+	// ackEnd is the time at which that leader should have confirmed the loss of the Lease.
+	ackEnd time.Time
 }
 
 // New returns a Hold that has not acquired the Lease yet.
@@ -73,13 +75,20 @@ func edit(ctx context.Context, c *target.Cluster, key client.ObjectKey, change f
 	})
 }
 
-// Acquire acquires the Lease. It records the earlier holder and the time from which that holder can no longer act, even if
-// an earlier run acquired the Lease.
+// Acquire acquires the Lease from any holder. It records the earlier holder and the time from which that holder can no longer act, even if an
+// earlier run acquired the Lease. If the uninstall holds the Lease, Acquire renews it and checks whether the earlier holder has confirmed that
+// it has stopped writing. A Lease that does not exist cannot be held: an operator that is just starting creates it.
 func (h *Hold) Acquire(ctx context.Context) error {
+	if h.held {
+		if err := h.Renew(ctx); err != nil {
+			return err
+		}
+		return h.pollAck(ctx)
+	}
 	h.renewed = h.clock.Now() // also if there is no Lease
 	err := edit(ctx, h.cluster, h.key, func(lease *coordinationv1.Lease) bool {
 		now := h.clock.Now()
-		h.held, h.renewed, h.fenceEnd, h.fencedHolder = true, now, time.Time{}, ""
+		h.held, h.renewed, h.ackEnd, h.fenceEnd, h.fencedHolder = true, now, now.Add(ackTimeout), time.Time{}, ""
 		switch holder := ptr.Deref(lease.Spec.HolderIdentity, ""); holder {
 		case "":
 		case api.UninstallHolder:
@@ -101,9 +110,9 @@ func (h *Hold) Acquire(ctx context.Context) error {
 	return nil
 }
 
-// PollAck checks whether the earlier leader has confirmed that it has stopped writing. The leader confirms by removing its name from the
+// pollAck checks whether the earlier leader has confirmed that it has stopped writing. The leader confirms by removing its name from the
 // Lease. No other client removes it while an uninstall holds the Lease, and any other name there belongs to a later leader.
-func (h *Hold) PollAck(ctx context.Context) error {
+func (h *Hold) pollAck(ctx context.Context) error {
 	if !h.Fencing() {
 		return nil
 	}
@@ -122,8 +131,8 @@ func (h *Hold) PollAck(ctx context.Context) error {
 	return nil
 }
 
-// Held reports whether the uninstall holds the Lease. It does not while the Lease does not exist: an operator that starts creates it.
-func (h *Hold) Held() bool { return h.held }
+// AwaitsAck reports whether an earlier leader may still act, but should soon confirm that it has stopped.
+func (h *Hold) AwaitsAck() bool { return h.Fencing() && h.clock.Now().Before(h.ackEnd) }
 
 // Fencing reports whether an earlier leader may still act.
 func (h *Hold) Fencing() bool { return h.clock.Now().Before(h.fenceEnd) }

@@ -2,7 +2,6 @@ package uninstall
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/internal/printable"
-	"github.com/cluster-version/cvo/pkg/install/lease"
 	"github.com/cluster-version/cvo/pkg/install/target"
 )
 
@@ -33,17 +31,12 @@ func (u *remover) stop(ctx context.Context) error {
 	if u.removal.DryRun {
 		return nil
 	}
-	var ackDeadline time.Time
 	logged := ""
 	return wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
-		hold := u.lease.Renew
-		if !u.lease.Held() { // an operator that is just starting creates a missing Lease
-			hold, ackDeadline = u.lease.Acquire, u.clock.Now().Add(lease.AckTimeout)
-		}
-		if err := errors.Join(hold(ctx), u.lease.PollAck(ctx)); err != nil {
+		if err := u.lease.Acquire(ctx); err != nil {
 			return false, err
 		}
-		if u.lease.Fencing() && u.clock.Now().Before(ackDeadline) {
+		if u.lease.AwaitsAck() {
 			return false, nil
 		}
 		if err := u.scaleDown(ctx); err != nil {

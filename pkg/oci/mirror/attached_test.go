@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/utils/clock"
 
+	"github.com/cluster-version/cvo/pkg/oci/failure"
 	"github.com/cluster-version/cvo/pkg/oci/mirror"
 	"github.com/cluster-version/cvo/pkg/oci/mirror/target"
 	"github.com/cluster-version/cvo/pkg/release"
@@ -184,4 +185,11 @@ func TestMissingAttachmentIsReported(t *testing.T) {
 	assert.Zero(t, result.Attached)
 	assert.Equal(t, []string{"component-000: signatures may be missing at the target: not copying attachment " + string(gone) + " of " +
 		string(component.Digest) + ": its registry lists it, but does not have all of it"}, warnings)
+
+	to := targetAt(t, destination)
+	_, err := mirror.New(t.Context(), []mirror.Image{ // one after the other
+		{Name: "component-000", From: sourceOf(t, component), Digest: component.Digest, To: to}, {Name: "materials", From: sourceOf(t, component), Digest: gone, To: to},
+	}, mirror.Options{Width: 1, Warn: func(string) {}})
+	require.ErrorIs(t, err, failure.ErrNotFound, "it is not only an attachment")
+	require.ErrorContains(t, err, "materials: image "+string(gone))
 }

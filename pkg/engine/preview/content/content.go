@@ -4,7 +4,6 @@
 package content
 
 import (
-	"iter"
 	"maps"
 	"slices"
 
@@ -122,55 +121,42 @@ func (r *Release) StopsServing(m *manifest.Manifest) bool {
 }
 
 // InServedVersions returns the manifest of a custom resource in the other versions of its CRD, if the release changes the CRD to serve the
-// manifest's version. They differ only in apiVersion, as they do for the server if the CRD has no conversion webhook.
-func (r *Release) InServedVersions(m *manifest.Manifest) iter.Seq[*manifest.Manifest] {
-	return func(yield func(*manifest.Manifest) bool) {
-		kind := m.GVK().GroupKind()
-		_, serves := r.replicas[m.GVK()]
-		if !serves || !r.ChangesSchema(m) {
-			return
-		}
-		if !r.onlyRenames(kind) {
-			return
-		}
-		for _, v := range definition.Versions(r.definitions[kind].object.Object) {
-			other := *m
-			other.Object = inVersion(m.Object, kind.WithVersion(v.Name))
-			if v.Name != m.GVK().Version && !yield(&other) {
-				return
-			}
-		}
+// manifest's version. It returns none if a webhook converts between the versions.
+func (r *Release) InServedVersions(m *manifest.Manifest) []*manifest.Manifest {
+	if _, serves := r.replicas[m.GVK()]; !serves || !r.ChangesSchema(m) {
+		return nil
 	}
-}
-
-// onlyRenames reports whether the release has the CRD of a kind, and the server converts its objects by changing only apiVersion.
-func (r *Release) onlyRenames(kind schema.GroupKind) bool {
-	crd := r.definitions[kind]
-	if crd == nil {
-		return false
-	}
-	strategy, _, _ := unstructured.NestedString(crd.object.Object, "spec", "conversion", "strategy")
-	return strategy != "Webhook"
+	return r.inOtherVersions(m)
 }
 
 // InVersionsOf returns the manifest of a custom resource in the other versions that managers of the live object have used. It returns none if
 // the fields of these versions are unknown, or a webhook converts them.
 func (r *Release) InVersionsOf(m *manifest.Manifest, managers []metav1.ManagedFieldsEntry) []*manifest.Manifest {
-	kind := m.GVK().GroupKind()
-	if !r.onlyRenames(kind) {
+	return slices.DeleteFunc(r.inOtherVersions(m), func(other *manifest.Manifest) bool {
+		version := other.GVK().GroupVersion().String()
+		return !slices.ContainsFunc(managers, func(e metav1.ManagedFieldsEntry) bool { return e.APIVersion == version })
+	})
+}
+
+// inOtherVersions returns the manifest in the other versions of the release's CRD. They differ only in apiVersion, as they do for the server
+// without a conversion webhook. With one, it returns none.
+func (r *Release) inOtherVersions(m *manifest.Manifest) []*manifest.Manifest {
+	crd := r.definitions[m.GVK().GroupKind()]
+	if crd == nil {
 		return nil
 	}
-	var all []*manifest.Manifest
-	for _, v := range definition.Versions(r.definitions[kind].object.Object) {
-		gvk := kind.WithVersion(v.Name)
-		used := slices.ContainsFunc(managers, func(e metav1.ManagedFieldsEntry) bool { return e.APIVersion == gvk.GroupVersion().String() })
-		if used && gvk != m.GVK() {
+	if strategy, _, _ := unstructured.NestedString(crd.object.Object, "spec", "conversion", "strategy"); strategy == "Webhook" {
+		return nil
+	}
+	var others []*manifest.Manifest
+	for _, v := range definition.Versions(crd.object.Object) {
+		if v.Name != m.GVK().Version {
 			other := *m
-			other.Object = inVersion(m.Object, gvk)
-			all = append(all, &other)
+			other.Object = inVersion(m.Object, m.GVK().GroupKind().WithVersion(v.Name))
+			others = append(others, &other)
 		}
 	}
-	return all
+	return others
 }
 
 // WithDefaults returns a copy of a live custom resource with the defaults of another version, which the server adds whenever it reads the

@@ -80,7 +80,7 @@ func TestReleaseKnowsWhatTheServerDoesNot(t *testing.T) {
 			assert.Equal(t, tt.stops, r.StopsServing(old))
 			assert.False(t, r.StopsServing(lacking))
 			others := 0
-			for m := range r.InServedVersions(lacking) {
+			for _, m := range r.InServedVersions(lacking) {
 				assert.Equal(t, "v0", m.GVK().Version)
 				others++
 			}
