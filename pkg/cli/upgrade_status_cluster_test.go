@@ -153,6 +153,7 @@ func assertNoVersion(t *testing.T, kubeconfig string) {
 		{"release rbac", []string{"1.1.0"}},
 		{"status", nil},
 		{"status", []string{"-o", "json"}},
+		{"status", []string{"--watch"}},
 		{"status", []string{"--orphans"}},
 		{"status", []string{"--signatures"}},
 		{"upgrade", nil},

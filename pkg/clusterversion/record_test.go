@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion/background"
@@ -44,6 +45,56 @@ func TestFailedRecordIsRetriedWithoutAnEvent(t *testing.T) {
 		assert.Positive(t, result.RequeueAfter)
 		assert.LessOrEqual(t, result.RequeueAfter, acceptRetry.First)
 	}
+}
+
+// fallible is a storedRecord that cannot be written while err is set.
+type fallible struct {
+	storedRecord
+	err error
+}
+
+func (f *fallible) Put(ctx context.Context, s *api.ReleaseStatus) (*api.ReleaseStatus, error) {
+	if f.err != nil {
+		return nil, f.err
+	}
+	return f.storedRecord.Put(ctx, s)
+}
+
+// TestUnrecordedRequestIsNotObserved has a record that cannot be written for a while. Otherwise a process that starts in the meantime would
+// take the request for one that the history answers, and never carry it out.
+func TestUnrecordedRequestIsNotObserved(t *testing.T) {
+	record := &fallible{}
+	s := newScribe(t, func(p *parts) { p.options.Record = record })
+	cv := s.get(t)
+	cv.Status = clusterAt(completed("1.0.0")).Status
+	require.NoError(t, s.client.Status().Update(t.Context(), cv))
+	s.reconcile(t)
+	s.accepts(acceptedRelease("1.0.0"))
+	s.later(t)
+	before := s.get(t).Status.ObservedGeneration
+
+	record.err = apierrors.NewTimeoutError("etcd is slow", 0)
+	s.edit(t, func(cv *configv1.ClusterVersion) {
+		wants(cv, configv1.Update{Image: "example.com/r:stable"})
+		cv.Generation = before + 1
+	})
+	s.later(t)
+	assert.Equal(t, before, s.get(t).Status.ObservedGeneration)
+	record.err = nil
+	s.at(time.Hour)
+	s.reconcile(t)
+	assert.Equal(t, before+1, s.get(t).Status.ObservedGeneration)
+
+	t.Run("if the record cannot be written at all, the rejection counts as an observation", func(t *testing.T) {
+		record.err = apierrors.NewForbidden(schema.GroupResource{}, "version", nil)
+		s.edit(t, func(cv *configv1.ClusterVersion) {
+			wants(cv, configv1.Update{Image: "example.com/r:other"})
+			cv.Generation = before + 2
+		})
+		s.at(2 * time.Hour)
+		s.reconcile(t)
+		assert.Equal(t, before+2, s.get(t).Status.ObservedGeneration)
+	})
 }
 
 // TestRepairDelaysAnAcceptance has another client change the ReleaseStatus shortly after a write. A release by tag waits for the repair and is

@@ -21,6 +21,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/inclusion"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
+	"github.com/cluster-version/cvo/test/fixture"
 )
 
 const (
@@ -294,6 +295,29 @@ func TestEmptyPayloadListsTheReasons(t *testing.T) {
 	assert.Contains(t, (&payload.Payload{}).Nothing(), "has no manifests")
 }
 
+// TestOwnManifestsOfTheOperatorAreNoPlatform has a release whose manifests of the operator, as of each release, are for any cluster.
+func TestOwnManifestsOfTheOperatorAreNoPlatform(t *testing.T) {
+	const operator = "manifests/0000_00_cluster-version-operator_03_deployment.yaml"
+	preview := "    " + api.FeatureSetAnnotation + ": TechPreviewNoUpgrade"
+	for _, tt := range []struct {
+		name  string
+		files fstest.MapFS
+		want  string
+	}{
+		{"the release has nothing else", files(operator, configMap("o")), ""},
+		{"another manifest is included", files(operator, configMap("o"), "release-manifests/0000_10_a_a.yaml", configMap("a")), ""},
+		{
+			"no other manifest is included", files(operator, configMap("o"), "release-manifests/0000_10_a_a.yaml", configMap("a", preview)),
+			"none of the 1 manifests of release 1.2.3, except the operator's own, is for this cluster: ",
+		},
+	} {
+		delete(tt.files, "manifests/0000_00_cvo_00.yaml")
+		p, err := payload.Load(tt.files, "x", payload.Options{})
+		require.NoError(t, err, tt.name)
+		assert.True(t, strings.HasPrefix(p.Nothing(), tt.want) && (tt.want == "") == (p.Nothing() == ""), "%s: %s", tt.name, p.Nothing())
+	}
+}
+
 //threat:payload-does-parse
 func TestLoadReportsBrokenReleases(t *testing.T) {
 	without := func(drop ...string) fstest.MapFS {
@@ -388,9 +412,9 @@ func FuzzTemplate(f *testing.F) {
 	f.Add(`{{.ReleaseImage}}{{ index .Images "console-plugin" }}{{ "{{" }}`)
 	f.Add(`{{ with $x := .Images }}{{ $x.y }}{{ end }}`)
 	f.Fuzz(func(t *testing.T, text string) {
-		start := time.Now()
+		start := fixture.ProcessorTime(t)
 		_, _ = payload.Load(files("manifests/0000_00_cvo_01.yaml", text), "x", payload.Options{Limits: manifest.Limits{FileBytes: 1 << 16}})
-		require.Less(t, time.Since(start), 5*time.Second)
+		require.Less(t, fixture.ProcessorTime(t)-start, 5*time.Second)
 	})
 }
 

@@ -109,6 +109,21 @@ func TestRequestReplacesStuckInstall(t *testing.T) {
 			return cv.Status.ObservedGeneration == cv.Generation
 		})
 	})
+	l.chapter("keeps the digest of a tag that has replaced the release, without the record", func(t *testing.T) {
+		l.pushAndMoveTag("4.2.3", true)
+		l.update(configv1.Update{Image: l.tag, Force: true})
+		replaced := installs("4.2.3", "4.2.1", "4.2.0")
+		l.await("4.2.3 to replace 4.2.1", time.Minute, replaced)
+		l.pushAndMoveTag("4.2.4", false)
+		l.stopped(func() { require.NoError(t, l.client.Delete(t.Context(), l.record())) })
+		l.logged("rollout started")
+		l.edit(func(spec *configv1.ClusterVersionSpec) { spec.Channel = "third" })
+		l.await("the spec to be observed", time.Minute, func(cv *configv1.ClusterVersion) bool {
+			assert.True(t, replaced(cv), "%v", cv.Status.History)
+			return cv.Status.ObservedGeneration == cv.Generation
+		})
+		l.recorded("the request to be recorded again", func(request map[string]any) bool { return request["phase"] == "Accepted" })
+	})
 	l.chapter("continues with the replacement when the request is cleared", func(*testing.T) {
 		l.cancel()
 		l.await("the spec to be observed", 30*time.Second, func(cv *configv1.ClusterVersion) bool { return cv.Status.ObservedGeneration == cv.Generation })
@@ -117,11 +132,11 @@ func TestRequestReplacesStuckInstall(t *testing.T) {
 	})
 	l.chapter("completes the replacement and leaves the first release Partial", func(t *testing.T) {
 		l.outliving().start("operators")
-		history := l.await("4.2.1 to complete", 2*time.Minute, at("4.2.1")).Status.History
-		require.Len(t, history, 2)
+		history := l.await("4.2.3 to complete", 2*time.Minute, at("4.2.3")).Status.History
+		require.Len(t, history, 3)
 		assert.Equal(t, configv1.PartialUpdate, history[1].State)
 		version, _ := l.settings("a")
-		assert.Equal(t, "4.2.1", version)
+		assert.Equal(t, "4.2.3", version)
 	})
 }
 

@@ -149,6 +149,11 @@ func (o *options) run(ctx context.Context, streams command.Streams) error {
 	}
 	defer source.Close()
 	view := o.view(streams)
+	if o.watch {
+		if err := o.CheckVersion(ctx, cfg.UserAgent, nil); err != nil {
+			return err
+		}
+	}
 	switch {
 	case o.watch && o.output == printing.FormatText && view.Color:
 		return o.watchScreen(ctx, streams, source, view)
@@ -241,7 +246,7 @@ func (o *options) printClusterVersion(ctx context.Context, streams command.Strea
 	return &command.PartialError{Err: why}
 }
 
-// versionLines returns lines with the ClusterVersion, and the unmatched overrides if the ReleaseStatus can be read.
+// versionLines returns lines with the ClusterVersion, and with the conditions of the ReleaseStatus that are False if it can be read.
 func (o *options) versionLines(ctx context.Context, source *leader.Connection) ([]string, error) {
 	reader, err := cluster.OperatorReader(source.Config)
 	if err != nil {
@@ -253,8 +258,12 @@ func (o *options) versionLines(ctx context.Context, source *leader.Connection) (
 	}
 	lines := tree.OfClusterVersion(cv, source.Clock.Now())
 	if status, err := archive.ReadReleaseStatus(ctx, reader, o.Name); err == nil && status != nil { // older operators have none
-		if c := meta.FindStatusCondition(status.Status.Conditions, api.ConditionOverridesMatch); c != nil && c.Status == metav1.ConditionFalse {
-			lines = append(lines, "Unmatched overrides: "+terminal.OneLine(c.Message))
+		for _, failed := range []struct{ condition, label string }{
+			{api.ConditionInventorySaved, "Inventory not saved: "}, {api.ConditionOverridesMatch, "Unmatched overrides: "},
+		} {
+			if c := meta.FindStatusCondition(status.Status.Conditions, failed.condition); c != nil && c.Status == metav1.ConditionFalse {
+				lines = append(lines, failed.label+terminal.OneLine(c.Message))
+			}
 		}
 	}
 	return lines, nil

@@ -49,9 +49,9 @@ type Identity struct {
 // The record of a request counts only for the same ClusterVersion. It counts as accepted if the newest history entry has its digest.
 // Otherwise a request by tag counts as pending, unless the history shows that it was accepted, see overtaken.
 //
-// If no record counts and the status has observed the spec, the newest history entry answers a request by tag, and force does not count: an
-// earlier process has seen the request, and nothing shows which digest its force was meant for. Force does not count either if the status
-// has not observed the spec and no record shows that the request is new: the edit may concern another field.
+// If no record counts and the status has observed the spec, the newest history entry answers a request by tag, unless that entry is the
+// install. Force does not count: an earlier process has seen the request, and nothing shows which digest its force was meant for. Force does
+// not count either if the status has not observed the spec and no record shows that the request is new: the edit may concern another field.
 func Recall(found *api.ReleaseStatusStatus, cv *configv1.ClusterVersion, next *api.ReleaseRequest, target request.Target) Identity {
 	id := Identity{uid: cv.UID, own: RecallOwn(found, cv), install: recallInstall(found, cv)}
 	var before *api.ReleaseRequest
@@ -77,7 +77,7 @@ func Recall(found *api.ReleaseStatusStatus, cv *configv1.ClusterVersion, next *a
 			id.unforced = pending.Force
 		}
 		id.request = &pending
-	case history.Mode(cv, "") == release.Initializing:
+	case len(cv.Status.History) == 0: // no operator has begun anything, so the request is new
 	case cv.Status.ObservedGeneration != cv.Generation:
 		// An edit made while no operator ran may concern another field of the spec. Only a record of a different request shows that this
 		// one is new. Without that, force does not count.
@@ -85,14 +85,21 @@ func Recall(found *api.ReleaseStatusStatus, cv *configv1.ClusterVersion, next *a
 			next.SeenAt = earlier
 			id.request, id.unforced = next, true
 		}
-	case newest != "" && mayStandFor(*next, cv.Status.History[0]):
+	case newest != "" && mayStandFor(*next, cv.Status.History[0]) && !isInstall(cv):
 		next.Phase, next.Digest, next.SeenAt = api.RequestAccepted, newest, cv.Status.History[0].StartedTime
 		id.request = next
+	case isInstall(cv) && !next.Force: // it waits for the end of the install
 	default:
 		next.SeenAt = earlier
 		id.request, id.unforced = next, next.Force
 	}
 	return id
+}
+
+// isInstall reports whether the newest history entry is the install, which no request begins. During a first install, a request that replaces
+// the release begins the next entry.
+func isInstall(cv *configv1.ClusterVersion) bool {
+	return history.Mode(cv, "") == release.Initializing && len(cv.Status.History) == 1
 }
 
 // RecallOwn returns the recorded digest of the operator's own tag, or nil. A record counts only for this ClusterVersion and with a digest
@@ -106,7 +113,7 @@ func RecallOwn(found *api.ReleaseStatusStatus, cv *configv1.ClusterVersion) *api
 
 // HasRecords reports whether the ReleaseStatus was written by an operator that records requests.
 func HasRecords(found *api.ReleaseStatusStatus) bool {
-	return found != nil && (found.Request != nil || found.Own != nil ||
+	return found != nil && (found.Request != nil || found.Own != nil || found.Install != nil ||
 		slices.ContainsFunc(found.Releases, func(r api.AcceptedRelease) bool { return r.ClusterVersionUID != "" }))
 }
 
@@ -434,6 +441,12 @@ func (id Identity) WithoutMigration(before Identity) Identity {
 // NeedsRecord reports whether a release may be accepted only after the content of its tag is recorded.
 func (id Identity) NeedsRecord(target request.Target, own string) bool {
 	return id.request != nil && tagged(*id.request, target) || target.Own && request.IsTag(own)
+}
+
+// HasRequest reports whether a record has the request, or need not have it because it names its content.
+func (id Identity) HasRequest(found *api.ReleaseStatusStatus) bool {
+	r := id.request
+	return r == nil || request.DigestIn(r.Image) != "" || found != nil && found.Request != nil && same(*found.Request, *r)
 }
 
 // HasInstall reports whether a record has the current state of the first install.

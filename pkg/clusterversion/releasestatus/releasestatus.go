@@ -138,6 +138,12 @@ func (r *Record) Status() *api.ReleaseStatusStatus {
 // HasInstall reports whether the record has the current state of an identity's first install.
 func (r *Record) HasInstall(id identity.Identity) bool { return id.HasInstall(r.known().intended()) }
 
+// LacksRequest reports whether the request of an identity could not be written yet, and another attempt may succeed.
+func (r *Record) LacksRequest(id identity.Identity) bool {
+	m := r.known()
+	return m.failure != nil && m.delay.refused == nil && !id.HasRequest(m.intended())
+}
+
 // WasRead reports whether nothing is left to read: the record of an earlier process was read, or nothing is stored.
 func (r *Record) WasRead() bool { return r.object == nil || r.known().read }
 

@@ -45,6 +45,9 @@ type Observed struct {
 	Progress  *report.Progress
 	// Forced are the digests that were ever forced. Their history entries are kept longest.
 	Forced sets.Set[string]
+	// Unrecorded reports that the request could not be recorded yet. Then the spec does not count as observed, because a new process would
+	// take an observed request without a record for one that the history answers.
+	Unrecorded bool
 	// Updates are the known updates of the cluster.
 	Updates updates.Known
 	// Obstacles block updates to another minor version.
@@ -59,7 +62,9 @@ type Observed struct {
 func Next(cv *configv1.ClusterVersion, in Observed) (configv1.ClusterVersionStatus, time.Duration) {
 	status := *cv.Status.DeepCopy()
 	now := metav1.NewTime(in.Now.UTC().Truncate(time.Second))
-	status.ObservedGeneration = cv.Generation
+	if !in.Unrecorded {
+		status.ObservedGeneration = cv.Generation
+	}
 	begun := false
 	if in.Accepted != nil {
 		begun = !Recorded(status, *in.Accepted, in.Schema)

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	configv1 "github.com/openshift/api/config/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -161,13 +162,45 @@ func newReflector(c rest.Interface, k gate.Kind, objects *gatedObjects) *toolsca
 		toolscache.ReflectorOptions{Name: "gates", TypeDescription: k.Resource})
 }
 
+// listSize limits the number of objects in memory while a server without watch lists lists them. One object can reach the server's size
+// limit of 1.5 MiB.
+const listSize = 25
+
 // listWatch returns the watch of the labeled objects of a kind. Its client decodes no object that drop drops, if the kind is encoded as
-// protobuf.
+// protobuf. A server without watch lists lists the objects in pages, from which drop drops objects.
 func listWatch(c rest.Interface, k gate.Kind, drop func(namespace, name string) bool) *toolscache.ListWatch {
 	lw := toolscache.NewFilteredListWatchFromClient(c, k.Resource, metav1.NamespaceAll, func(o *metav1.ListOptions) { o.LabelSelector = api.OwnedByLabel })
 	open := lw.WatchFuncWithContext
 	lw.WatchFuncWithContext = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 		return open(observe.WithSieve(ctx, drop), o)
+	}
+	list := lw.ListWithContextFunc
+	lw.ListWithContextFunc = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		// The server ignores a limit if any state is acceptable (version "0"), and would return all objects at once.
+		o.ResourceVersion, o.ResourceVersionMatch, o.Limit = "", "", listSize
+		var kept []runtime.Object
+		for {
+			page, err := list(ctx, o)
+			if err != nil {
+				return nil, err
+			}
+			items, err := meta.ExtractListWithAlloc(page) // copies, so that the page is freed
+			if err != nil {
+				return nil, err
+			}
+			for _, item := range items {
+				if object, err := meta.Accessor(item); err != nil || !drop(object.GetNamespace(), object.GetName()) {
+					kept = append(kept, item)
+				}
+			}
+			access, err := meta.ListAccessor(page)
+			if err != nil {
+				return nil, err
+			}
+			if o.Continue = access.GetContinue(); o.Continue == "" {
+				return page, meta.SetList(page, kept)
+			}
+		}
 	}
 	return lw
 }

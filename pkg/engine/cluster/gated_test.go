@@ -2,12 +2,16 @@ package cluster
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"path"
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,6 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -201,6 +206,66 @@ func TestForeignWorkloadsAreNotDecoded(t *testing.T) {
 			break
 		}
 		events.Stop()
+	}
+}
+
+// withoutWatchLists is a server that cannot start a watch with the initial state. It records the lists of Deployments.
+type withoutWatchLists struct {
+	next  http.RoundTripper
+	mu    sync.Mutex
+	lists []url.Values
+}
+
+// RoundTrip implements http.RoundTripper.
+func (w *withoutWatchLists) RoundTrip(r *http.Request) (*http.Response, error) {
+	query := r.URL.Query()
+	if query.Has("sendInitialEvents") {
+		refusal := apierrors.NewInvalid(schema.GroupKind{}, "", nil).Status()
+		refusal.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+		answer := httptest.NewRecorder()
+		answer.Header().Set("Content-Type", "application/json")
+		answer.WriteHeader(http.StatusUnprocessableEntity)
+		return answer.Result(), json.NewEncoder(answer.Body).Encode(refusal)
+	}
+	if path.Base(r.URL.Path) == "deployments" && !query.Has("watch") {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.lists = append(w.lists, query)
+	}
+	return w.next.RoundTrip(r)
+}
+
+// TestForeignWorkloadsAreListedInPages has an old server that lists many workloads which no manifest names.
+//
+//threat:tenant-labels-many
+func TestForeignWorkloadsAreListedInPages(t *testing.T) {
+	config := controlPlane.For(t).Config("test")
+	scheme, err := NewScheme()
+	require.NoError(t, err)
+	admin, err := client.New(config, client.Options{})
+	require.NoError(t, err)
+	web, err := rest.HTTPClientFor(config)
+	require.NoError(t, err)
+	server := &withoutWatchLists{next: web.Transport}
+	web.Transport = server
+	gated, err := NewGated(config, web, scheme, nil, func() {})
+	require.NoError(t, err)
+	deployments := labeledKinds()[slices.IndexFunc(labeledKinds(), func(k gate.Kind) bool { return k.Kind == "Deployment" })]
+	for i := range 2 * listSize {
+		require.NoError(t, admin.Create(t.Context(), workload(t, deployments, fmt.Sprint("listed-", i))))
+	}
+	last := keyOf(deployments, fmt.Sprint("listed-", 2*listSize-1))
+	go func() { _ = gated.Run(t.Context()) }()
+	gated.Want(observe.Names{last: true})
+	require.EventuallyWithT(t, func(t *assert.CollectT) {
+		assert.Equal(t, []client.ObjectKey{last}, gated.keys(deployments))
+	}, time.Minute, 10*time.Millisecond)
+	server.mu.Lock()
+	defer server.mu.Unlock()
+	require.Greater(t, len(server.lists), 1)
+	for _, query := range server.lists {
+		assert.Equal(t, strconv.Itoa(listSize), query.Get("limit"))
+		assert.Empty(t, query.Get("resourceVersion"))
 	}
 }
 

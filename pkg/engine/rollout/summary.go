@@ -102,14 +102,20 @@ func (p *pass) reached(yield func(taskgraph.Group, bool) bool) {
 	}
 }
 
-// unvisitedWait returns the gate's verdict for an object that waited at an earlier visit, but is not visited in this pass because a
-// predecessor is unsettled again. Otherwise the waits of the current runlevel would disappear.
+// unvisitedWait returns the error or the gate's verdict of an object that failed or waited at an earlier visit, but is not visited in this
+// pass because a predecessor is unsettled again. Otherwise the problems of the current runlevel would disappear.
 func (p *pass) unvisitedWait(n *taskgraph.Node, t *task, s *slot) (*slot, bool) {
 	e := s.entry
-	if p.Executor == nil || s.visited || !e.applied.Stands || e.wait.reached || e.wait.since.IsZero() || !t.gated {
+	unvisited := &slot{visited: true, entry: e}
+	switch {
+	case p.Executor == nil || s.visited:
+		return nil, false
+	case e.wait.retry.err != nil:
+		unvisited.err = e.wait.retry.err
+		return unvisited, true
+	case !e.applied.Stands || e.wait.reached || e.wait.since.IsZero() || !t.gated:
 		return nil, false
 	}
-	unvisited := &slot{visited: true, entry: e}
 	p.check(n, t, unvisited)
 	return unvisited, unvisited.verdict.State != gate.Settled
 }

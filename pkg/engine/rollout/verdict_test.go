@@ -1,6 +1,8 @@
 package rollout_test
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -120,4 +122,30 @@ func TestDegradedLowerOperatorDoesNotHideOtherWaits(t *testing.T) {
 	c.report("b", "True", "False", "1.1.0")
 	progress, _ = c.roll(t, plan, settled)
 	assert.Equal(t, "a="+api.ReasonClusterOperatorDegraded, waitsFor(progress), "b has settled")
+}
+
+// TestDegradedLowerOperatorDoesNotHideFailures checks the same for an object that the server rejects.
+func TestDegradedLowerOperatorDoesNotHideFailures(t *testing.T) {
+	c := newCluster()
+	c.onApply = func(_ context.Context, name string) error {
+		if name == "rejected" {
+			return errors.New("no")
+		}
+		return nil
+	}
+	plan := newPlan(t, release.Updating, clusterOperator(t, "10_a_09", "a", "1.1.0"), configMap(t, "20_b_01", "rejected"))
+	c.report("a", "True", "False", "1.1.0")
+	progress, settled := c.roll(t, plan, rollout.Settled{})
+	require.Len(t, progress.Problems, 1)
+	rejected := waitsFor(progress)
+
+	c.report("a", "True", "True", "1.1.0")
+	for range 2 {
+		progress, settled = c.roll(t, plan, settled)
+		assert.Equal(t, "a="+api.ReasonClusterOperatorDegraded+" "+rejected, waitsFor(progress))
+		require.EqualError(t, progress.Problems[1].Err, "no")
+	}
+	c.report("a", "True", "False", "1.1.0")
+	progress, _ = c.roll(t, plan, settled)
+	assert.Equal(t, rejected, waitsFor(progress))
 }

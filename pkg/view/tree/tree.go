@@ -115,14 +115,18 @@ func (p *picture) head() {
 	}
 }
 
-// nothingIncluded returns the reason why the cluster gets no manifest of the release; empty if it gets one. Manifests that spec.overrides
-// excludes are the administrator's choice and do not count.
+// nothingIncluded returns the reason why the cluster gets no manifest of the release; empty if it gets one. The operator's own manifests count
+// only if the release has no others. Manifests that spec.overrides excludes are the administrator's choice and do not count.
 func nothingIncluded(s *report.Snapshot) string {
-	if s.Progress.Total > 0 || len(s.Objects) == 0 {
+	objects := s.Objects
+	if s.Progress.Total > 0 {
+		objects = FilterObjects(objects, func(o report.Object) bool { return o.Component != api.OperatorComponent })
+	}
+	if len(objects) == 0 {
 		return ""
 	}
 	reasons := map[string]int{}
-	for _, o := range s.Objects {
+	for _, o := range objects {
 		if o.State != report.StateSkipped || o.Message == report.Overridden {
 			return ""
 		}
@@ -131,7 +135,7 @@ func nothingIncluded(s *report.Snapshot) string {
 	most := slices.SortedFunc(maps.Keys(reasons), func(a, b string) int {
 		return cmp.Or(cmp.Compare(reasons[b], reasons[a]), cmp.Compare(a, b))
 	})[0]
-	return fmt.Sprintf("none of the %s of the release is for this cluster, mostly for this reason: %s", printable.Count(len(s.Objects), "manifest"), most)
+	return fmt.Sprintf("none of the %s of the release is for this cluster, mostly for this reason: %s", printable.Count(len(objects), "manifest"), most)
 }
 
 func percent(done, total int) int {

@@ -47,10 +47,14 @@ func TestTreeReportsAReleaseWithoutManifests(t *testing.T) {
 	s.Objects = []report.Object{left("no annotation a/edge"), left("capability not enabled: Console"), left("no annotation a/edge")}
 	lines := View{}.Lines(s)
 	assert.Contains(t, lines, "Nothing is installed: none of the 3 manifests of the release is for this cluster, mostly for this reason: no annotation a/edge")
+	own := snapshots.Object(0, api.OperatorComponent, "Deployment", "cluster-version-operator")
+	s.Progress.Total, s.Objects = 1, append(s.Objects, own)
+	assert.Contains(t, View{}.Lines(s), "Nothing is installed: none of the 3 manifests of the release is for this cluster, mostly for this reason: no annotation a/edge")
 	for name, objects := range map[string][]report.Object{
-		"an override excludes manifests": append(s.Objects, left(report.Overridden)),
-		"no snapshot yet":                nil,
-		"something is included":          append(s.Objects, snapshots.Object(10, "dns", "Service", "dns")),
+		"the release has only the operator": {own},
+		"an override excludes manifests":    append(s.Objects, left(report.Overridden)),
+		"no snapshot yet":                   nil,
+		"something is included":             append(s.Objects, snapshots.Object(10, "dns", "Service", "dns")),
 	} {
 		s.Objects = objects
 		assert.NotContains(t, strings.Join(View{}.Lines(s), "\n"), "Nothing is installed", name)
