@@ -373,7 +373,7 @@ func (c *Reconciler) writeStatus(ctx context.Context, r *round) error {
 	before, shown := r.original.Status, r.shown
 	next, recheck := status.Next(r.cv, status.Observed{
 		Invalid: r.invalid, Target: r.target, Latest: r.latest, Asked: r.asked, Pending: r.pending, Accepted: r.accepted, Unapplied: cmp.Or(r.unapplied, shown.obstacle),
-		Progress: shown.progress, Forced: r.forced, Unrecorded: c.record.LacksRequest(c.acceptance.snapshot().Identity),
+		Progress: shown.progress, Forced: r.forced, Unrecorded: c.record.LacksRequest(c.acceptance.snapshot().Identity, r.target),
 		Updates: r.updates, Obstacles: r.obstacles, Schema: r.schema, Now: c.clock.Now(),
 	})
 	r.within(recheck)

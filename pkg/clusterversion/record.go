@@ -80,7 +80,7 @@ func (c *Reconciler) identify(ctx context.Context, r *round, cv *configv1.Cluste
 		if invalid {
 			asked = identity.Recorded(c.record.Status(), cv)
 		}
-		restored = identity.Recall(c.record.Status(), cv, asked, r.target)
+		restored = identity.Recall(c.record.Status(), cv, asked, r.target, c.options.ReleaseImage)
 		recalled := restored
 		if c.record.Predates() {
 			recalled = restored.Migrate(cv.Status.History)

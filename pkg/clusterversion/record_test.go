@@ -85,15 +85,28 @@ func TestUnrecordedRequestIsNotObserved(t *testing.T) {
 	s.reconcile(t)
 	assert.Equal(t, before+1, s.get(t).Status.ObservedGeneration)
 
+	t.Run("if another client's change delays the record, the request is observed later", func(t *testing.T) {
+		s.RecordChanged(&api.ReleaseStatus{ObjectMeta: metav1.ObjectMeta{UID: "another", ResourceVersion: "2"}})
+		s.edit(t, func(cv *configv1.ClusterVersion) {
+			wants(cv, configv1.Update{Image: "example.com/r:delayed"})
+			cv.Generation = before + 2
+		})
+		s.clock.SetTime(s.clock.Now().Add(time.Second))
+		result := s.reconcile(t)
+		assert.Equal(t, before+1, s.get(t).Status.ObservedGeneration)
+		s.clock.SetTime(s.clock.Now().Add(result.RequeueAfter))
+		s.reconcile(t)
+		assert.Equal(t, before+2, s.get(t).Status.ObservedGeneration)
+	})
 	t.Run("if the record cannot be written at all, the rejection counts as an observation", func(t *testing.T) {
 		record.err = apierrors.NewForbidden(schema.GroupResource{}, "version", nil)
 		s.edit(t, func(cv *configv1.ClusterVersion) {
 			wants(cv, configv1.Update{Image: "example.com/r:other"})
-			cv.Generation = before + 2
+			cv.Generation = before + 3
 		})
 		s.at(2 * time.Hour)
 		s.reconcile(t)
-		assert.Equal(t, before+2, s.get(t).Status.ObservedGeneration)
+		assert.Equal(t, before+3, s.get(t).Status.ObservedGeneration)
 	})
 }
 

@@ -295,8 +295,8 @@ func TestEmptyPayloadListsTheReasons(t *testing.T) {
 	assert.Contains(t, (&payload.Payload{}).Nothing(), "has no manifests")
 }
 
-// TestOwnManifestsOfTheOperatorAreNoPlatform has a release whose manifests of the operator, as of each release, are for any cluster.
-func TestOwnManifestsOfTheOperatorAreNoPlatform(t *testing.T) {
+// TestManifestsOfTheOperatorAloneInstallNothing has releases of which the cluster gets the operator's own manifests.
+func TestManifestsOfTheOperatorAloneInstallNothing(t *testing.T) {
 	const operator = "manifests/0000_00_cluster-version-operator_03_deployment.yaml"
 	preview := "    " + api.FeatureSetAnnotation + ": TechPreviewNoUpgrade"
 	for _, tt := range []struct {

@@ -111,7 +111,7 @@ func TestRequestReplacesStuckInstall(t *testing.T) {
 	})
 	l.chapter("keeps the digest of a tag that has replaced the release, without the record", func(t *testing.T) {
 		l.pushAndMoveTag("4.2.3", true)
-		l.update(configv1.Update{Image: l.tag, Force: true})
+		l.update(configv1.Update{Image: l.registry.Host() + "/platform/release:stable", Force: true})
 		replaced := installs("4.2.3", "4.2.1", "4.2.0")
 		l.await("4.2.3 to replace 4.2.1", time.Minute, replaced)
 		l.pushAndMoveTag("4.2.4", false)

@@ -89,6 +89,9 @@ func TestUnsavableInventoryIsReported(t *testing.T) {
 	out, err := p.run("status", "--server", "https://"+address)
 	require.NoError(t, err)
 	assert.Contains(t, out, "Inventory not saved: saving the inventory:")
+	out, err = p.run("status", "--server", "https://"+freeAddress(t))
+	require.Error(t, err)
+	assert.Contains(t, out, "\nInventory not saved: The record of the applied objects is not saved", "the ReleaseStatus also has the reason")
 
 	admit()
 	require.Eventually(t, func() bool { return saved().Status == metav1.ConditionTrue }, time.Minute, 500*time.Millisecond,

@@ -27,8 +27,8 @@ func TestUninstallStopsTheLeader(t *testing.T) {
 	require.NoError(t, err)
 	p.start("operators")
 
-	// The leader confirms that it has stopped. Without that, the uninstall would wait for the whole lease.
-	leader := p.operator(img.ByDigest(), "--leader-elect-lease-duration", "2m", "--leader-elect-renew-deadline", "1m")
+	// The leader confirms that it has stopped. Without that, the uninstall would wait for the whole lease, which is longer than its timeout.
+	leader := p.operator(img.ByDigest(), "--leader-elect-lease-duration", "8m", "--leader-elect-renew-deadline", "1m")
 	p.await("1.0.0 to complete", time.Minute, completed("1.0.0"))
 	first := p.holder(func(holder string) bool { return holder != "" })
 	_, err = p.run("uninstall", "--yes", "--namespace", "default")

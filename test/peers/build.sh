@@ -57,7 +57,7 @@ for tool in "$@"; do
 		continue
 	fi
 	echo "peers: building $tool, $number of $# (1 to 4 minutes on two cores, once)" >&2
-	go mod download # quietly, instead of a line for each module
+	"$here/../../hack/download.sh"
 	# Build to a temporary file, so that an interrupted build leaves no partial binary.
 	go build -trimpath -tags "$tags" -ldflags '-s -w' -o "$bin/.$tool.new" "$package"
 	mv -f "$bin/.$tool.new" "$bin/$tool"

@@ -246,7 +246,8 @@ func (o *options) printClusterVersion(ctx context.Context, streams command.Strea
 	return &command.PartialError{Err: why}
 }
 
-// versionLines returns lines with the ClusterVersion, and with the conditions of the ReleaseStatus that are False if it can be read.
+// versionLines returns lines with the ClusterVersion. If the ReleaseStatus can be read, they also say if the inventory is not saved or an
+// override matches no object.
 func (o *options) versionLines(ctx context.Context, source *leader.Connection) ([]string, error) {
 	reader, err := cluster.OperatorReader(source.Config)
 	if err != nil {

@@ -65,6 +65,6 @@ func TestRequestStaysPendingWithAnotherClock(t *testing.T) {
 	cv := cluster.Wants(clusterAt(completed("1.1.0"), completed("1.0.0")), configv1.Update{Image: "example.com/r:stable"})
 	cv.Status.ObservedGeneration = cv.Generation
 	before := accept.Decision{}.Observe(cv, cv.Status.History[0].StartedTime.Add(-time.Hour)).Identity.Record(api.ReleaseStatusStatus{})
-	after := identity.Recall(&before, cv, identity.Of(cv), request.Choose(cv, imageOf("0.1.0"), false)).Record(api.ReleaseStatusStatus{})
+	after := identity.Recall(&before, cv, identity.Of(cv), request.Choose(cv, imageOf("0.1.0"), false), imageOf("0.1.0")).Record(api.ReleaseStatusStatus{})
 	assert.Equal(t, before, after, "the next process has the same request")
 }

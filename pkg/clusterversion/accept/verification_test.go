@@ -60,7 +60,7 @@ func TestOnlyRecordedReleasesNeedNoVerification(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			owner := &configv1.ClusterVersion{}
 			owner.UID = tt.uid
-			id := identity.Recall(&api.ReleaseStatusStatus{Releases: tt.releases}, owner, nil, request.Target{})
+			id := identity.Recall(&api.ReleaseStatusStatus{Releases: tt.releases}, owner, nil, request.Target{}, "")
 			in := accept.Input{ClusterVersion: clusterAt(history...), Identity: id}
 			assert.Equal(t, tt.want, in.VerifiedBefore(tt.running, tt.target) != nil)
 		})

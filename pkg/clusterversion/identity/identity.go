@@ -43,8 +43,8 @@ type Identity struct {
 }
 
 // Recall returns the identity for a new process. found is the record of its predecessor, nil if there is none. cv is the ClusterVersion as
-// the API server has it, next is its request, from Of or Recorded, and target is the release that the cluster should run. Only the history and
-// the record decide, never the texts of the status.
+// the API server has it, next is its request, from Of or Recorded, target is the release that the cluster should run, and own is the operator's
+// own image. Only the history and the record decide, never the texts of the status.
 //
 // The record of a request counts only for the same ClusterVersion. It counts as accepted if the newest history entry has its digest.
 // Otherwise a request by tag counts as pending, unless the history shows that it was accepted, see overtaken.
@@ -52,7 +52,7 @@ type Identity struct {
 // If no record counts and the status has observed the spec, the newest history entry answers a request by tag, unless that entry is the
 // install. Force does not count: an earlier process has seen the request, and nothing shows which digest its force was meant for. Force does
 // not count either if the status has not observed the spec and no record shows that the request is new: the edit may concern another field.
-func Recall(found *api.ReleaseStatusStatus, cv *configv1.ClusterVersion, next *api.ReleaseRequest, target request.Target) Identity {
+func Recall(found *api.ReleaseStatusStatus, cv *configv1.ClusterVersion, next *api.ReleaseRequest, target request.Target, own string) Identity {
 	id := Identity{uid: cv.UID, own: RecallOwn(found, cv), install: recallInstall(found, cv)}
 	var before *api.ReleaseRequest
 	if found != nil {
@@ -64,12 +64,12 @@ func Recall(found *api.ReleaseStatusStatus, cv *configv1.ClusterVersion, next *a
 	if next == nil {
 		return id
 	}
-	newest := newestDigest(cv)
+	newest, install := newestDigest(cv), isInstall(cv, request.DigestIn(id.OwnImage(own)))
 	switch {
 	case before != nil && before.Phase == api.RequestAccepted && newest != "" && before.Digest == newest:
 		id.request = before
 	case !tagged(*next, target):
-	case before != nil && !overtaken(*before, cv.Status.History):
+	case before != nil && (install || !overtaken(*before, cv.Status.History)):
 		pending := *before
 		id.unforced = pending.Force && seenEarlier(pending)
 		if pending.Phase == api.RequestAccepted { // the history does not contain it, so the release is verified again
@@ -85,10 +85,10 @@ func Recall(found *api.ReleaseStatusStatus, cv *configv1.ClusterVersion, next *a
 			next.SeenAt = earlier
 			id.request, id.unforced = next, true
 		}
-	case newest != "" && mayStandFor(*next, cv.Status.History[0]) && !isInstall(cv):
+	case newest != "" && mayStandFor(*next, cv.Status.History[0]) && !install:
 		next.Phase, next.Digest, next.SeenAt = api.RequestAccepted, newest, cv.Status.History[0].StartedTime
 		id.request = next
-	case isInstall(cv) && !next.Force: // it waits for the end of the install
+	case install && !next.Force: // it waits for the end of the install
 	default:
 		next.SeenAt = earlier
 		id.request, id.unforced = next, next.Force
@@ -96,10 +96,10 @@ func Recall(found *api.ReleaseStatusStatus, cv *configv1.ClusterVersion, next *a
 	return id
 }
 
-// isInstall reports whether the newest history entry is the install, which no request begins. During a first install, a request that replaces
-// the release begins the next entry.
-func isInstall(cv *configv1.ClusterVersion) bool {
-	return history.Mode(cv, "") == release.Initializing && len(cv.Status.History) == 1
+// isInstall reports whether no request has begun the newest history entry: it is the first install, or the release of an operator that was
+// replaced during the install. own is the digest of the operator's image, empty if it is unknown.
+func isInstall(cv *configv1.ClusterVersion, own string) bool {
+	return history.Mode(cv, "") == release.Initializing && (len(cv.Status.History) == 1 || own == "" || own == newestDigest(cv))
 }
 
 // RecallOwn returns the recorded digest of the operator's own tag, or nil. A record counts only for this ClusterVersion and with a digest
@@ -443,10 +443,10 @@ func (id Identity) NeedsRecord(target request.Target, own string) bool {
 	return id.request != nil && tagged(*id.request, target) || target.Own && request.IsTag(own)
 }
 
-// HasRequest reports whether a record has the request, or need not have it because it names its content.
-func (id Identity) HasRequest(found *api.ReleaseStatusStatus) bool {
+// HasRequest reports whether a record has the request, or need not have it because it does not name a tag.
+func (id Identity) HasRequest(found *api.ReleaseStatusStatus, target request.Target) bool {
 	r := id.request
-	return r == nil || request.DigestIn(r.Image) != "" || found != nil && found.Request != nil && same(*found.Request, *r)
+	return r == nil || !tagged(*r, target) || found != nil && found.Request != nil && same(*found.Request, *r)
 }
 
 // HasInstall reports whether a record has the current state of the first install.

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"testing"
@@ -75,46 +76,55 @@ func TestRecallRestoresTheRequest(t *testing.T) {
 		// want is the phase and the version of the request, "" for a new one. unforced reports that its force was lost.
 		want     string
 		unforced bool
+		// own is the operator's image; default that of 0.1.0.
+		own string
 	}{
-		{"keeps an accepted request accepted", recordedAs(api.RequestAccepted, "1.1.0", false), requesting(tagged, completed("1.1.0")), "Accepted 1.1.0", false},
-		{"sees no new request in a channel edit", recordedAs(api.RequestAccepted, "1.1.0", false), edited(requesting(tagged, completed("1.1.0"))), "Accepted 1.1.0", false},
-		{"sees no new request in removed force", recordedAs(api.RequestAccepted, "1.1.0", true), requesting(tagged, completed("1.1.0")), "Accepted 1.1.0", false},
-		{"ignores a record of another digest", answeredBy(recordedAs(api.RequestAccepted, "6.6.6", true)), requesting(forced, completed("1.1.0"), completed("1.0.0")), "Accepted 1.1.0", false},
-		{"ignores a resolution to another digest", answeredBy(recordedAs(api.RequestResolved, "6.6.6", true)), requesting(forced, completed("1.1.0"), completed("1.0.0")), "Accepted 1.1.0", false},
-		{"ignores a forged phase", answeredBy(recordedAs(api.RequestSeen, "", true)), requesting(forced, completed("1.1.0"), completed("1.0.0")), "Accepted 1.1.0", false},
-		{"ignores a forged phase after an edit of the spec", answeredBy(recordedAs(api.RequestSeen, "", true)), edited(requesting(forced, completed("1.1.0"), completed("1.0.0"))), "Seen ", true},
-		{"keeps a request of the second in which another update began", seenAtOnce(recordedAs(api.RequestSeen, "", false)), requesting(tagged, completed("1.1.0"), completed("1.0.0")), "Seen ", false},
+		{"keeps an accepted request accepted", recordedAs(api.RequestAccepted, "1.1.0", false), requesting(tagged, completed("1.1.0")), "Accepted 1.1.0", false, ""},
+		{"sees no new request in a channel edit", recordedAs(api.RequestAccepted, "1.1.0", false), edited(requesting(tagged, completed("1.1.0"))), "Accepted 1.1.0", false, ""},
+		{"sees no new request in removed force", recordedAs(api.RequestAccepted, "1.1.0", true), requesting(tagged, completed("1.1.0")), "Accepted 1.1.0", false, ""},
+		{"ignores a record of another digest", answeredBy(recordedAs(api.RequestAccepted, "6.6.6", true)), requesting(forced, completed("1.1.0"), completed("1.0.0")), "Accepted 1.1.0", false, ""},
+		{"ignores a resolution to another digest", answeredBy(recordedAs(api.RequestResolved, "6.6.6", true)), requesting(forced, completed("1.1.0"), completed("1.0.0")), "Accepted 1.1.0", false, ""},
+		{"ignores a forged phase", answeredBy(recordedAs(api.RequestSeen, "", true)), requesting(forced, completed("1.1.0"), completed("1.0.0")), "Accepted 1.1.0", false, ""},
+		{"ignores a forged phase after an edit of the spec", answeredBy(recordedAs(api.RequestSeen, "", true)), edited(requesting(forced, completed("1.1.0"), completed("1.0.0"))), "Seen ", true, ""},
+		{"keeps a request of the second in which another update began", seenAtOnce(recordedAs(api.RequestSeen, "", false)), requesting(tagged, completed("1.1.0"), completed("1.0.0")), "Seen ", false, ""},
 		{"ignores a record without a time", &api.ReleaseStatusStatus{Request: &api.ReleaseRequest{
 			ClusterVersionUID: "uid", Image: stableTag, Force: true, Phase: api.RequestResolved, Digest: string(digestOf("6.6.6")),
-		}}, requesting(forced, completed("1.1.0"), completed("1.0.0")), "Accepted 1.1.0", false},
-		{"ignores a condition's text about a recorded request", recordedAs(api.RequestSeen, "", false), says(requesting(tagged, completed("1.1.0"), completed("1.0.0")), stableTag), "Seen ", false},
-		{"ignores a condition's text about a new spec", nil, says(edited(requesting(tagged, completed("1.0.0"))), stableTag), "", false},
-		{"does not count the install as the answer to an earlier request", answeredBy(recordedAs(api.RequestSeen, "", true)), requesting(forced, completed("1.0.0")), "Seen ", false},
-		{"ignores a record of another ClusterVersion", foreign, requesting(tagged, completed("1.0.0")), "Accepted 1.0.0", false},
-		{"answers an observed spec from the history without a record", nil, requesting(tagged, completed("1.0.0")), "Accepted 1.0.0", false},
-		{"sees a new request in a new spec without a record", nil, edited(requesting(tagged, completed("1.0.0"))), "", false},
-		{"drops force after any edit of the spec without a record", nil, edited(requesting(forced, completed("1.0.0"))), "Seen ", true},
-		{"keeps the force of a new spec if the record has another request", recordedAs(api.RequestSeen, "", false), edited(requesting(forced, completed("1.0.0"))), "", false},
-		{"drops force if the history has another repository and there is no record", nil, requesting(forced, elsewhere), "Seen ", true},
-		{"sees a new request during a first install without a record", nil, requesting(tagged, partial("1.0.0")), "", false},
-		{"sees a new forced request before a first install", nil, requesting(forced), "", false},
-		{"drops force during a first install without a record", nil, requesting(forced, partial("1.0.0")), "Seen ", true},
-		{"drops force after any edit of the spec during a first install", nil, edited(requesting(forced, partial("1.0.0"))), "Seen ", true},
+		}}, requesting(forced, completed("1.1.0"), completed("1.0.0")), "Accepted 1.1.0", false, ""},
+		{"ignores a condition's text about a recorded request", recordedAs(api.RequestSeen, "", false), says(requesting(tagged, completed("1.1.0"), completed("1.0.0")), stableTag), "Seen ", false, ""},
+		{"ignores a condition's text about a new spec", nil, says(edited(requesting(tagged, completed("1.0.0"))), stableTag), "", false, ""},
+		{"does not count the install as the answer to an earlier request", answeredBy(recordedAs(api.RequestSeen, "", true)), requesting(forced, completed("1.0.0")), "Seen ", false, ""},
+		{"ignores a record of another ClusterVersion", foreign, requesting(tagged, completed("1.0.0")), "Accepted 1.0.0", false, ""},
+		{"answers an observed spec from the history without a record", nil, requesting(tagged, completed("1.0.0")), "Accepted 1.0.0", false, ""},
+		{"sees a new request in a new spec without a record", nil, edited(requesting(tagged, completed("1.0.0"))), "", false, ""},
+		{"drops force after any edit of the spec without a record", nil, edited(requesting(forced, completed("1.0.0"))), "Seen ", true, ""},
+		{"keeps the force of a new spec if the record has another request", recordedAs(api.RequestSeen, "", false), edited(requesting(forced, completed("1.0.0"))), "", false, ""},
+		{"drops force if the history has another repository and there is no record", nil, requesting(forced, elsewhere), "Seen ", true, ""},
+		{"sees a new request during a first install without a record", nil, requesting(tagged, partial("1.0.0")), "", false, ""},
+		{"sees a new forced request before a first install", nil, requesting(forced), "", false, ""},
+		{"drops force during a first install without a record", nil, requesting(forced, partial("1.0.0")), "Seen ", true, ""},
+		{"drops force after any edit of the spec during a first install", nil, edited(requesting(forced, partial("1.0.0"))), "Seen ", true, ""},
 		{
 			"keeps the force of a new spec if the record has the install", &api.ReleaseStatusStatus{Install: &api.FirstInstall{ClusterVersionUID: "uid"}},
-			edited(requesting(forced, partial("1.0.0"))), "", false,
+			edited(requesting(forced, partial("1.0.0"))), "", false, "",
 		},
-		{"answers a request that has replaced the install from the history", nil, requesting(forced, partial("1.1.0"), partial("1.0.0")), "Accepted 1.1.0", false},
-		{"resolves a seen request", recordedAs(api.RequestSeen, "", false), requesting(tagged, completed("1.0.0")), "Seen ", false},
-		{"resolves a request after the install during which it was seen", recordedAs(api.RequestSeen, "", false), says(requesting(tagged, completed("1.0.0")), imageOf("1.0.0")), "Seen ", false},
-		{"keeps the digest of a forced request", recordedAs(api.RequestResolved, "1.1.0", true), requesting(forced, completed("1.0.0")), "Resolved 1.1.0", false},
-		{"ignores an acceptance that is not in the history", recordedAs(api.RequestAccepted, "1.1.0", true), requesting(forced, completed("1.0.0")), "Resolved 1.1.0", true},
-		{"sees a new request in another image", recordedAs(api.RequestAccepted, "1.1.0", false), edited(requesting(configv1.Update{Image: "example.com/r:other"}, completed("1.1.0"))), "", false},
-		{"sees a new request in a request by digest", nil, requesting(configv1.Update{Image: imageOf("1.1.0")}, completed("1.0.0")), "", false},
-		{"has no request if none is made", recordedAs(api.RequestAccepted, "1.1.0", false), requesting(configv1.Update{}, completed("1.1.0")), "", false},
+		{"answers a request that has replaced the install from the history", nil, requesting(forced, partial("1.1.0"), partial("1.0.0")), "Accepted 1.1.0", false, ""},
+		{"resolves a seen request", recordedAs(api.RequestSeen, "", false), requesting(tagged, completed("1.0.0")), "Seen ", false, ""},
+		{"resolves a request after the install during which it was seen", recordedAs(api.RequestSeen, "", false), says(requesting(tagged, completed("1.0.0")), imageOf("1.0.0")), "Seen ", false, ""},
+		{"keeps the digest of a forced request", recordedAs(api.RequestResolved, "1.1.0", true), requesting(forced, completed("1.0.0")), "Resolved 1.1.0", false, ""},
+		{"ignores an acceptance that is not in the history", recordedAs(api.RequestAccepted, "1.1.0", true), requesting(forced, completed("1.0.0")), "Resolved 1.1.0", true, ""},
+		{"sees a new request in another image", recordedAs(api.RequestAccepted, "1.1.0", false), edited(requesting(configv1.Update{Image: "example.com/r:other"}, completed("1.1.0"))), "", false, ""},
+		{"sees a new request in a request by digest", nil, requesting(configv1.Update{Image: imageOf("1.1.0")}, completed("1.0.0")), "", false, ""},
+		{"has no request if none is made", recordedAs(api.RequestAccepted, "1.1.0", false), requesting(configv1.Update{}, completed("1.1.0")), "", false, ""},
+		{"does not count a replaced operator's release as the answer", nil, requesting(tagged, partial("1.1.0"), partial("1.0.0")), "", false, imageOf("1.1.0")},
+		{
+			"keeps a waiting request when the operator is replaced", answeredBy(recordedAs(api.RequestSeen, "", true)),
+			requesting(forced, partial("1.1.0"), partial("1.0.0")), "Seen ", false, imageOf("1.1.0"),
+		},
+		{"does not count an unknown release as the answer", nil, requesting(tagged, partial("1.1.0"), partial("1.0.0")), "", false, "example.com/own:tag"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			id := Recall(tt.found, tt.cv, Of(tt.cv), request.Choose(tt.cv, imageOf("0.1.0"), false))
+			own := cmp.Or(tt.own, imageOf("0.1.0"))
+			id := Recall(tt.found, tt.cv, Of(tt.cv), request.Choose(tt.cv, own, false), own)
 			got := ""
 			if id.request != nil {
 				got = string(id.request.Phase) + " "
@@ -136,7 +146,7 @@ func TestRequestSeenEarlierStaysPending(t *testing.T) {
 	var found *api.ReleaseStatusStatus
 	for _, observed := range []int64{cv.Generation - 1, cv.Generation} {
 		cv.Status.ObservedGeneration = observed
-		id := Recall(found, cv, Of(cv), request.Choose(cv, imageOf("0.1.0"), false))
+		id := Recall(found, cv, Of(cv), request.Choose(cv, imageOf("0.1.0"), false), imageOf("0.1.0"))
 		require.NotNil(t, id.request)
 		assert.Equal(t, api.RequestSeen, id.request.Phase)
 		assert.True(t, id.unforced)

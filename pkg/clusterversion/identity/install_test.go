@@ -126,7 +126,7 @@ func TestInstallIsRestoredFromItsRecord(t *testing.T) {
 	look := func(cv *configv1.ClusterVersion, from Inherited) *api.FirstInstall {
 		id = id.ObserveInstall(cv, from)
 		found := id.Record(api.ReleaseStatusStatus{})
-		again := Recall(&found, cv, Of(cv), request.Target{}).ObserveInstall(cv, from)
+		again := Recall(&found, cv, Of(cv), request.Target{}, imageOf("1.0.0")).ObserveInstall(cv, from)
 		assert.Equal(t, id.install, again.install, "a restart restores the install")
 		return id.install
 	}
@@ -165,7 +165,7 @@ func TestInstallIsRestoredFromItsRecord(t *testing.T) {
 	recreated := installingAt(false)
 	recreated.UID = "another"
 	found := id.Record(api.ReleaseStatusStatus{})
-	assert.Nil(t, Recall(&found, recreated, Of(recreated), request.Target{}).install, "the record is of another ClusterVersion")
+	assert.Nil(t, Recall(&found, recreated, Of(recreated), request.Target{}, imageOf("1.0.0")).install, "the record is of another ClusterVersion")
 	id.install = nil
 	assert.Nil(t, look(installingAt(false, completed("1.0.0")), Inherited{}), "no install after a release has completed")
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion/background"
 	"github.com/cluster-version/cvo/pkg/clusterversion/identity"
+	"github.com/cluster-version/cvo/pkg/clusterversion/request"
 	"github.com/cluster-version/cvo/pkg/kube/watch"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/payload"
@@ -138,10 +139,11 @@ func (r *Record) Status() *api.ReleaseStatusStatus {
 // HasInstall reports whether the record has the current state of an identity's first install.
 func (r *Record) HasInstall(id identity.Identity) bool { return id.HasInstall(r.known().intended()) }
 
-// LacksRequest reports whether the request of an identity could not be written yet, and another attempt may succeed.
-func (r *Record) LacksRequest(id identity.Identity) bool {
+// LacksRequest reports whether the request of an identity is not written yet, and another attempt may succeed. target is the requested
+// release.
+func (r *Record) LacksRequest(id identity.Identity, target request.Target) bool {
 	m := r.known()
-	return m.failure != nil && m.delay.refused == nil && !id.HasRequest(m.intended())
+	return r.object != nil && m.delay.refused == nil && !id.HasRequest(m.intended(), target)
 }
 
 // WasRead reports whether nothing is left to read: the record of an earlier process was read, or nothing is stored.

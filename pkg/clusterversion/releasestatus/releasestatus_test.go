@@ -143,7 +143,7 @@ func TestUnwrittenReplacementIsNotRecorded(t *testing.T) {
 	cv := cluster.Wants(cluster.InstallingAt(true, cluster.Partial("1.0.0")), configv1.Update{Image: cluster.Image("1.0.1")})
 	install := &api.FirstInstall{ClusterVersionUID: cv.UID}
 	r.Read(Found{Object: &api.ReleaseStatus{ObjectMeta: metav1.ObjectMeta{Name: "version"}, Status: api.ReleaseStatusStatus{Install: install}}})
-	id := identity.Recall(r.Status(), cv, identity.Of(cv), request.Target{}).ObserveInstall(cv, identity.Inherited{})
+	id := identity.Recall(r.Status(), cv, identity.Of(cv), request.Target{}, "").ObserveInstall(cv, identity.Inherited{})
 	object.failure = errors.New("timeout")
 	_, err := r.Keep(t.Context(), Content{Identity: id, Needed: true})
 	require.ErrorIs(t, err, object.failure)

@@ -168,5 +168,5 @@ func TestFailedSavesAreReportedOnce(t *testing.T) {
 
 // oneRelease returns an identity with one accepted release.
 func oneRelease() identity.Identity {
-	return identity.Recall(&api.ReleaseStatusStatus{Releases: []api.AcceptedRelease{{Image: cluster.Image("1.0.0")}}}, cluster.At(), nil, request.Target{})
+	return identity.Recall(&api.ReleaseStatusStatus{Releases: []api.AcceptedRelease{{Image: cluster.Image("1.0.0")}}}, cluster.At(), nil, request.Target{}, "")
 }

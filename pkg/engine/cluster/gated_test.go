@@ -20,7 +20,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -220,12 +219,9 @@ type withoutWatchLists struct {
 func (w *withoutWatchLists) RoundTrip(r *http.Request) (*http.Response, error) {
 	query := r.URL.Query()
 	if query.Has("sendInitialEvents") {
-		refusal := apierrors.NewInvalid(schema.GroupKind{}, "", nil).Status()
-		refusal.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
 		answer := httptest.NewRecorder()
-		answer.Header().Set("Content-Type", "application/json")
-		answer.WriteHeader(http.StatusUnprocessableEntity)
-		return answer.Result(), json.NewEncoder(answer.Body).Encode(refusal)
+		http.Error(answer, "", http.StatusUnprocessableEntity)
+		return answer.Result(), nil
 	}
 	if path.Base(r.URL.Path) == "deployments" && !query.Has("watch") {
 		w.mu.Lock()

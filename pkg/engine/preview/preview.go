@@ -405,12 +405,10 @@ func (r *run) pruned(ctx context.Context, m *manifest.Manifest, before *unstruct
 	for _, other := range r.content.InVersionsOf(m, before.GetManagedFields()) {
 		live, err := r.applier.Live(ctx, other)
 		switch {
-		case kinds.IsNoMatch(err): // no client can read the fields of a version that the cluster does not serve
+		case kinds.IsNoMatch(err), err == nil && live == nil: // no client can read the fields of a version that the cluster does not serve
 			continue
 		case err != nil:
 			return nil, err
-		case live == nil:
-			continue
 		}
 		for _, f := range compare(r.content.WithDefaults(before, other.GVK().Version), live) {
 			known := slices.ContainsFunc(lost, func(known difference.Field) bool { return known.Path == f.Path }) // by a third version

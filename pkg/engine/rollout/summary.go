@@ -53,7 +53,7 @@ func (p *pass) progressLocked() report.Progress {
 				progress.UnknownDeletions.Pending = true
 			}
 		}
-		if waiting, ok := p.unvisitedWait(n, t, s); ok {
+		if waiting, ok := p.unvisitedProblem(n, t, s); ok {
 			s = waiting
 		}
 		if problem, ok := problemOf(n, s); ok {
@@ -102,20 +102,19 @@ func (p *pass) reached(yield func(taskgraph.Group, bool) bool) {
 	}
 }
 
-// unvisitedWait returns the error or the gate's verdict of an object that failed or waited at an earlier visit, but is not visited in this
+// unvisitedProblem returns the error or the gate's verdict of an object that failed or waited at an earlier visit, but is not visited in this
 // pass because a predecessor is unsettled again. Otherwise the problems of the current runlevel would disappear.
-func (p *pass) unvisitedWait(n *taskgraph.Node, t *task, s *slot) (*slot, bool) {
+func (p *pass) unvisitedProblem(n *taskgraph.Node, t *task, s *slot) (*slot, bool) {
 	e := s.entry
-	unvisited := &slot{visited: true, entry: e}
 	switch {
 	case p.Executor == nil || s.visited:
 		return nil, false
 	case e.wait.retry.err != nil:
-		unvisited.err = e.wait.retry.err
-		return unvisited, true
+		return &slot{visited: true, entry: e, err: e.wait.retry.err}, true
 	case !e.applied.Stands || e.wait.reached || e.wait.since.IsZero() || !t.gated:
 		return nil, false
 	}
+	unvisited := &slot{visited: true, entry: e}
 	p.check(n, t, unvisited)
 	return unvisited, unvisited.verdict.State != gate.Settled
 }

@@ -187,7 +187,7 @@ func TestMissingAttachmentIsReported(t *testing.T) {
 		string(component.Digest) + ": its registry lists it, but does not have all of it"}, warnings)
 
 	to := targetAt(t, destination)
-	_, err := mirror.New(t.Context(), []mirror.Image{ // one after the other
+	_, err := mirror.New(t.Context(), []mirror.Image{ // sequentially
 		{Name: "component-000", From: sourceOf(t, component), Digest: component.Digest, To: to}, {Name: "materials", From: sourceOf(t, component), Digest: gone, To: to},
 	}, mirror.Options{Width: 1, Warn: func(string) {}})
 	require.ErrorIs(t, err, failure.ErrNotFound, "it is not only an attachment")

@@ -118,8 +118,9 @@ func (p *picture) head() {
 // nothingIncluded returns the reason why the cluster gets no manifest of the release; empty if it gets one. The operator's own manifests count
 // only if the release has no others. Manifests that spec.overrides excludes are the administrator's choice and do not count.
 func nothingIncluded(s *report.Snapshot) string {
-	objects := s.Objects
+	objects, exception := s.Objects, ""
 	if s.Progress.Total > 0 {
+		exception = ", except the operator's own,"
 		objects = FilterObjects(objects, func(o report.Object) bool { return o.Component != api.OperatorComponent })
 	}
 	if len(objects) == 0 {
@@ -135,7 +136,8 @@ func nothingIncluded(s *report.Snapshot) string {
 	most := slices.SortedFunc(maps.Keys(reasons), func(a, b string) int {
 		return cmp.Or(cmp.Compare(reasons[b], reasons[a]), cmp.Compare(a, b))
 	})[0]
-	return fmt.Sprintf("none of the %s of the release is for this cluster, mostly for this reason: %s", printable.Count(len(objects), "manifest"), most)
+	return fmt.Sprintf("none of the %s of the release%s is for this cluster, mostly for this reason: %s",
+		printable.Count(len(objects), "manifest"), exception, most)
 }
 
 func percent(done, total int) int {

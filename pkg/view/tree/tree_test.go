@@ -49,7 +49,7 @@ func TestTreeReportsAReleaseWithoutManifests(t *testing.T) {
 	assert.Contains(t, lines, "Nothing is installed: none of the 3 manifests of the release is for this cluster, mostly for this reason: no annotation a/edge")
 	own := snapshots.Object(0, api.OperatorComponent, "Deployment", "cluster-version-operator")
 	s.Progress.Total, s.Objects = 1, append(s.Objects, own)
-	assert.Contains(t, View{}.Lines(s), "Nothing is installed: none of the 3 manifests of the release is for this cluster, mostly for this reason: no annotation a/edge")
+	assert.Contains(t, View{}.Lines(s), "Nothing is installed: none of the 3 manifests of the release, except the operator's own, is for this cluster, mostly for this reason: no annotation a/edge")
 	for name, objects := range map[string][]report.Object{
 		"the release has only the operator": {own},
 		"an override excludes manifests":    append(s.Objects, left(report.Overridden)),
