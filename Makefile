@@ -230,8 +230,8 @@ CONCURRENT = $(shell grep -rlE --include='*.go' $(GOROUTINES) pkg internal cmd m
 race: packages commands crds kube-tools ## Run the tests of packages with goroutines under the race detector, which needs a C compiler (PKG=)
 	@$(lock); CGO_ENABLED=1 GORACE=atexit_sleep_ms=50 $(call gotest,race) -race -vet=off -timeout 20m $(or $(PKG),$(CONCURRENT)) $(TESTFLAGS) $(call ran,race)
 
-# Packages with tests that try more cases in the outer ring, beside WHOLE. The command line only shows that it uses readers whose packages
-# read all hostile documents.
+# Packages with tests that try more cases in the outer ring, beside WHOLE. pkg/cli and its subfolders count only if they name the ring: their
+# hostile documents only show that a command uses a reader, whose own package tries all of them.
 MORE = $(shell { grep -rlE --include='*_test.go' 'ring[.](Outer|Stride|NeedOuter)' .; \
   grep -rlE --include='*_test.go' --exclude-dir=cli 'fixture[.](Often|HostileYAML)' .; } | xargs -n 1 dirname | sort -u | grep -vE '^./test/($(WHOLE))$$')
 

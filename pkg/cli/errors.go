@@ -41,7 +41,7 @@ func accessFlag(cmd *cobra.Command, err error) string {
 		flag = "registry-config"
 	case errors.As(inaccessible, &authority):
 		flag = "certificate-authority"
-	case errors.Is(inaccessible, failure.ErrWithoutTLS):
+	case inaccessible.WithoutTLS:
 		flag, value = "insecure-registry", "HOST"
 	}
 	if f := cmd.Flags().Lookup(flag); f == nil || f.Changed {

@@ -205,7 +205,7 @@ func (c *Reconciler) Snapshot() (report.Snapshot, bool) {
 	}
 	snapshot := report.Snapshot{
 		At: c.clock.Now(), Progress: *c.control.Estimated(known.progress), InventoryError: c.ledger.Failure(),
-		UnmatchedOverrides: c.record.UnmatchedOverrides(), Objects: known.executor.Objects(),
+		UnmatchedOverrides: c.record.UnmatchedOverrides(), NothingIncluded: known.payload.Nothing(), Objects: known.executor.Objects(),
 	}
 	if latest := c.acceptance.snapshot().Latest; latest.Err != nil {
 		snapshot.Rejected = latest.Message

@@ -29,7 +29,7 @@ func Run(ctx context.Context, options Options) error {
 		return err // before the first request, which may wait long
 	}
 	ctx = logr.NewContext(ctx, options.Log)
-	options.Config = apiserver.LimitBuffers(options.Config)
+	options.Config = apiserver.Tune(options.Config)
 	return replica.End(options.Log, run(ctx, options))
 }
 

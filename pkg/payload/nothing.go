@@ -17,11 +17,14 @@ const maxReasons = 3
 // Nothing returns a sentence that explains why the cluster gets no manifest of the release, or "" if it gets at least one. The operator's own
 // manifests count only if the release has no others. The sentence lists the most frequent reasons first and has no full stop.
 func (p *Payload) Nothing() string {
+	isOther := func(m *manifest.Manifest) bool { return m.Component != api.OperatorComponent }
+	if slices.ContainsFunc(p.Manifests, isOther) {
+		return ""
+	}
 	excluded, exception := p.Excluded, ""
 	if len(p.Manifests) > 0 {
-		isOther := func(m *manifest.Manifest) bool { return m.Component != api.OperatorComponent }
 		excluded = slices.DeleteFunc(slices.Clone(excluded), func(e Exclusion) bool { return !isOther(e.Manifest) })
-		if len(excluded) == 0 || slices.ContainsFunc(p.Manifests, isOther) {
+		if len(excluded) == 0 {
 			return ""
 		}
 		exception = ", except the operator's own,"

@@ -6,7 +6,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-parallel=${CVO_E2E_PARALLEL:-3}
+# A cluster that starts or updates needs a processor.
+processors=$(nproc)
+parallel=${CVO_E2E_PARALLEL:-$((processors < 3 ? processors : 3))}
 case $parallel in
 *[!0-9]* | 0*)
   echo "e2e: CVO_E2E_PARALLEL is \"$parallel\": set it to the number of parallel clusters, at least 1" >&2

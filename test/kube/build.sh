@@ -125,7 +125,8 @@ for tool in $missing; do
 		echo "$sources" >"$bin/.$tool.stamp"
 		continue
 	fi
-	"$here/../../hack/download.sh"
+	if [ -z "${downloaded:-}" ]; then "$here/../../hack/download.sh"; fi
+	downloaded=1
 	echo "kube-tools: building $tool, $number of $count ($(minutes "$tool") on two cores, once)" >&2
 	began=$(date +%s)
 	# Build to a temporary file, so that an interrupted build leaves no partial binary, and a running one is not overwritten.

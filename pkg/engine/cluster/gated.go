@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	configv1 "github.com/openshift/api/config/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -162,10 +161,6 @@ func newReflector(c rest.Interface, k gate.Kind, objects *gatedObjects) *toolsca
 		toolscache.ReflectorOptions{Name: "gates", TypeDescription: k.Resource})
 }
 
-// listSize limits the number of objects in memory while a server without watch lists lists them. One object can reach the server's size
-// limit of 1.5 MiB.
-const listSize = 25
-
 // listWatch returns the watch of the labeled objects of a kind. Its client decodes no object that drop drops, if the kind is encoded as
 // protobuf. A server without watch lists lists the objects in pages, from which drop drops objects.
 func listWatch(c rest.Interface, k gate.Kind, drop func(namespace, name string) bool) *toolscache.ListWatch {
@@ -176,31 +171,7 @@ func listWatch(c rest.Interface, k gate.Kind, drop func(namespace, name string) 
 	}
 	list := lw.ListWithContextFunc
 	lw.ListWithContextFunc = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		// The server ignores a limit if any state is acceptable (version "0"), and would return all objects at once.
-		o.ResourceVersion, o.ResourceVersionMatch, o.Limit = "", "", listSize
-		var kept []runtime.Object
-		for {
-			page, err := list(ctx, o)
-			if err != nil {
-				return nil, err
-			}
-			items, err := meta.ExtractListWithAlloc(page) // copies, so that the page is freed
-			if err != nil {
-				return nil, err
-			}
-			for _, item := range items {
-				if object, err := meta.Accessor(item); err != nil || !drop(object.GetNamespace(), object.GetName()) {
-					kept = append(kept, item)
-				}
-			}
-			access, err := meta.ListAccessor(page)
-			if err != nil {
-				return nil, err
-			}
-			if o.Continue = access.GetContinue(); o.Continue == "" {
-				return page, meta.SetList(page, kept)
-			}
-		}
+		return observe.List(ctx, list, o, drop)
 	}
 	return lw
 }

@@ -11,7 +11,6 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -22,6 +21,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -81,6 +81,27 @@ func (g *Gated) keys(k gate.Kind) []client.ObjectKey {
 	return slices.Collect(maps.Keys(objects.objects))
 }
 
+// connection connects a test to a control plane of its own, as an administrator.
+type connection struct {
+	config *rest.Config
+	web    *http.Client
+	scheme *runtime.Scheme
+	admin  client.Client
+}
+
+func connect(t *testing.T) connection {
+	t.Helper()
+	c := connection{config: controlPlane.For(t).Config("test")}
+	var err error
+	c.scheme, err = NewScheme()
+	require.NoError(t, err)
+	c.admin, err = client.New(c.config, client.Options{})
+	require.NoError(t, err)
+	c.web, err = rest.HTTPClientFor(c.config)
+	require.NoError(t, err)
+	return c
+}
+
 // TestEveryGatedKindIsWatched checks that a gate of any kind gets objects, from our watches or from the manager's cache, and that they are
 // decoded to the type that the gate reads. Otherwise a rollout would wait forever.
 func TestEveryGatedKindIsWatched(t *testing.T) {
@@ -106,15 +127,9 @@ func TestEveryGatedKindIsWatched(t *testing.T) {
 //
 //threat:tenant-labels-many
 func TestGatesKeepNothingOfStrangers(t *testing.T) {
-	config := controlPlane.For(t).Config("test")
-	scheme, err := NewScheme()
-	require.NoError(t, err)
-	admin, err := client.New(config, client.Options{})
-	require.NoError(t, err)
-	web, err := rest.HTTPClientFor(config)
-	require.NoError(t, err)
+	c := connect(t)
 	var changes atomic.Int64
-	gated, err := NewGated(config, web, scheme, nil, func() { changes.Add(1) })
+	gated, err := NewGated(c.config, c.web, c.scheme, nil, func() { changes.Add(1) })
 	require.NoError(t, err)
 	names := func(list ...string) observe.Names {
 		out := observe.Names{}
@@ -128,7 +143,7 @@ func TestGatesKeepNothingOfStrangers(t *testing.T) {
 	create := func(list ...string) {
 		for _, k := range labeledKinds() {
 			for _, name := range list {
-				require.NoError(t, admin.Create(t.Context(), workload(t, k, name)), "%s %s", k.Kind, name)
+				require.NoError(t, c.admin.Create(t.Context(), workload(t, k, name)), "%s %s", k.Kind, name)
 			}
 		}
 	}
@@ -161,17 +176,17 @@ func TestGatesKeepNothingOfStrangers(t *testing.T) {
 	gated.Want(names("stranger", "later"))
 	kept("stranger", "later")
 	for _, k := range labeledKinds() {
-		require.NoError(t, admin.Delete(t.Context(), workload(t, k, "later"), client.PropagationPolicy(metav1.DeletePropagationBackground)))
+		require.NoError(t, c.admin.Delete(t.Context(), workload(t, k, "later"), client.PropagationPolicy(metav1.DeletePropagationBackground)))
 	}
 	kept("stranger")
 
 	before := changes.Load()
 	flood := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "flood"}}
 	for _, patch := range []string{`{"spec":{"replicas":2}}`, `{"spec":{"replicas":3}}`} {
-		require.NoError(t, admin.Patch(t.Context(), flood, client.RawPatch(types.MergePatchType, []byte(patch))))
+		require.NoError(t, c.admin.Patch(t.Context(), flood, client.RawPatch(types.MergePatchType, []byte(patch))))
 	}
 	named := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "stranger"}}
-	require.NoError(t, admin.Patch(t.Context(), named, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"replicas":2}}`))))
+	require.NoError(t, c.admin.Patch(t.Context(), named, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"replicas":2}}`))))
 	require.Eventually(t, func() bool { return changes.Load() > before }, time.Minute, 10*time.Millisecond)
 	assert.Equal(t, before+1, changes.Load(), "an event of an object that no manifest names wakes nothing")
 }
@@ -180,23 +195,17 @@ func TestGatesKeepNothingOfStrangers(t *testing.T) {
 //
 //threat:tenant-labels-many
 func TestForeignWorkloadsAreNotDecoded(t *testing.T) {
-	config := controlPlane.For(t).Config("test")
-	scheme, err := NewScheme()
-	require.NoError(t, err)
-	admin, err := client.New(config, client.Options{})
-	require.NoError(t, err)
-	web, err := rest.HTTPClientFor(config)
-	require.NoError(t, err)
+	c := connect(t)
 	for _, k := range labeledKinds() {
 		if keyOf(k, "x").Namespace == "" {
 			continue
 		}
-		c, err := sievedClient(config, web, scheme, k)
+		kindClient, err := sievedClient(c.config, c.web, c.scheme, k)
 		require.NoError(t, err)
-		events, err := listWatch(c, k, func(_, name string) bool { return name != "decoded" }).WatchWithContext(t.Context(), metav1.ListOptions{})
+		events, err := listWatch(kindClient, k, func(_, name string) bool { return name != "decoded" }).WatchWithContext(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		for _, name := range []string{"foreign", "decoded"} {
-			require.NoError(t, admin.Create(t.Context(), workload(t, k, name)))
+			require.NoError(t, c.admin.Create(t.Context(), workload(t, k, name)))
 		}
 		for event := range events.ResultChan() {
 			object, ok := event.Object.(client.Object)
@@ -235,22 +244,16 @@ func (w *withoutWatchLists) RoundTrip(r *http.Request) (*http.Response, error) {
 //
 //threat:tenant-labels-many
 func TestForeignWorkloadsAreListedInPages(t *testing.T) {
-	config := controlPlane.For(t).Config("test")
-	scheme, err := NewScheme()
-	require.NoError(t, err)
-	admin, err := client.New(config, client.Options{})
-	require.NoError(t, err)
-	web, err := rest.HTTPClientFor(config)
-	require.NoError(t, err)
-	server := &withoutWatchLists{next: web.Transport}
-	web.Transport = server
-	gated, err := NewGated(config, web, scheme, nil, func() {})
+	c := connect(t)
+	server := &withoutWatchLists{next: c.web.Transport}
+	c.web.Transport = server
+	gated, err := NewGated(c.config, c.web, c.scheme, nil, func() {})
 	require.NoError(t, err)
 	deployments := labeledKinds()[slices.IndexFunc(labeledKinds(), func(k gate.Kind) bool { return k.Kind == "Deployment" })]
-	for i := range 2 * listSize {
-		require.NoError(t, admin.Create(t.Context(), workload(t, deployments, fmt.Sprint("listed-", i))))
+	for i := range 50 {
+		require.NoError(t, c.admin.Create(t.Context(), workload(t, deployments, fmt.Sprint("listed-", i))))
 	}
-	last := keyOf(deployments, fmt.Sprint("listed-", 2*listSize-1))
+	last := keyOf(deployments, fmt.Sprint("listed-", 49))
 	go func() { _ = gated.Run(t.Context()) }()
 	gated.Want(observe.Names{last: true})
 	require.EventuallyWithT(t, func(t *assert.CollectT) {
@@ -260,7 +263,7 @@ func TestForeignWorkloadsAreListedInPages(t *testing.T) {
 	defer server.mu.Unlock()
 	require.Greater(t, len(server.lists), 1)
 	for _, query := range server.lists {
-		assert.Equal(t, strconv.Itoa(listSize), query.Get("limit"))
+		assert.Equal(t, "25", query.Get("limit"))
 		assert.Empty(t, query.Get("resourceVersion"))
 	}
 }
@@ -282,16 +285,10 @@ func (c *contentTypes) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // TestCRDsAndAPIServicesArriveAsProtobuf compares the objects that the watches deliver with the server's JSON.
 func TestCRDsAndAPIServicesArriveAsProtobuf(t *testing.T) {
-	config := controlPlane.For(t).Config("test")
-	scheme, err := NewScheme()
-	require.NoError(t, err)
-	admin, err := client.New(config, client.Options{})
-	require.NoError(t, err)
-	web, err := rest.HTTPClientFor(config)
-	require.NoError(t, err)
-	recorder := &contentTypes{next: web.Transport}
-	web.Transport = recorder
-	gated, err := NewGated(config, web, scheme, nil, func() {})
+	c := connect(t)
+	recorder := &contentTypes{next: c.web.Transport}
+	c.web.Transport = recorder
+	gated, err := NewGated(c.config, c.web, c.scheme, nil, func() {})
 	require.NoError(t, err)
 	go func() { _ = gated.Run(t.Context()) }()
 	gated.Want(nil)
@@ -300,10 +297,10 @@ func TestCRDsAndAPIServicesArriveAsProtobuf(t *testing.T) {
 			continue
 		}
 		ctx, object := t.Context(), workload(t, k, "protobuf")
-		require.NoError(t, admin.Create(ctx, object))
+		require.NoError(t, c.admin.Create(ctx, object))
 		id := manifest.ID{Group: k.Group, Kind: k.Kind, Name: object.GetName()}
 		require.EventuallyWithT(t, func(t *assert.CollectT) {
-			require.NoError(t, admin.Get(ctx, client.ObjectKeyFromObject(object), object))
+			require.NoError(t, c.admin.Get(ctx, client.ObjectKeyFromObject(object), object))
 			data, err := json.Marshal(object)
 			require.NoError(t, err)
 			want := k.New()

@@ -25,11 +25,7 @@ type sieveKey struct{}
 // WithSieve returns a context for a watch through Sieve that drops the events of objects for which drop returns true. drop
 // may be called from any goroutine.
 func WithSieve(ctx context.Context, drop func(namespace, name string) bool) context.Context {
-	return withSieve(ctx, drop)
-}
-
-func withSieve(ctx context.Context, drop unwanted) context.Context {
-	return context.WithValue(ctx, sieveKey{}, drop)
+	return context.WithValue(ctx, sieveKey{}, unwanted(drop))
 }
 
 // RoundTrip implements http.RoundTripper.

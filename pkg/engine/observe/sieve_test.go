@@ -64,7 +64,7 @@ func TestSievePassesOtherResponsesUnchanged(t *testing.T) {
 		_, _ = io.WriteString(w, "{}")
 	}))
 	defer server.Close()
-	ctx := withSieve(t.Context(), func(string, string) bool { return true })
+	ctx := WithSieve(t.Context(), func(string, string) bool { return true })
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, nil)
 	require.NoError(t, err)
 	answer, err := Sieve(http.DefaultTransport).RoundTrip(request)

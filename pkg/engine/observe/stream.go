@@ -166,31 +166,8 @@ func (s *stream) list(ctx context.Context, o metav1.ListOptions) (runtime.Object
 		return nil, final{s.failure}
 	}
 	s.selectOnly(&o)
-	ctx, cancel := context.WithTimeout(ctx, staleAfter)
-	defer cancel()
-	// The server ignores a limit if any state is acceptable (version "0"), and would return all objects at once.
-	o.ResourceVersion, o.ResourceVersionMatch, o.Limit = "", "", pageSize
-	all := &metav1.PartialObjectMetadataList{}
-	for {
-		page, err := s.client.List(ctx, o)
-		if err != nil {
-			return nil, err
-		}
-		for _, item := range page.Items {
-			if !s.drops(item.Namespace, item.Name) {
-				all.Items = append(all.Items, item)
-			}
-		}
-		all.ListMeta = metav1.ListMeta{ResourceVersion: page.ResourceVersion}
-		if o.Continue = page.Continue; o.Continue == "" {
-			return all, nil
-		}
-	}
+	return List(ctx, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return s.client.List(ctx, o) }, o, s.drops)
 }
-
-// pageSize limits the number of objects in memory while an old server lists them. The metadata of one object can reach the server's size
-// limit of 1.5 MiB.
-const pageSize = 25
 
 // open opens a watch.
 func (s *stream) open(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
@@ -244,7 +221,7 @@ func (s *stream) connect(ctx context.Context, o metav1.ListOptions) (watch.Inter
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	s.openTimer = time.AfterFunc(staleAfter, cancel)
 	s.tried = time.Now()
-	w, err := s.client.Watch(withSieve(ctx, s.drops), o)
+	w, err := s.client.Watch(WithSieve(ctx, s.drops), o)
 	if err != nil {
 		s.stopOpenTimer()
 		cancel()

@@ -202,6 +202,10 @@ func (p *pass) visit(ctx context.Context, n *taskgraph.Node) taskgraph.Outcome {
 		p.finish(n, s)
 		return taskgraph.Held
 	}
+	var standing gate.Verdict
+	if !s.unknown {
+		standing = s.verdict
+	}
 	if s.err == nil && !pending {
 		p.check(n, t, &s)
 		p.handOver(n, &s)
@@ -219,6 +223,7 @@ func (p *pass) visit(ctx context.Context, n *taskgraph.Node) taskgraph.Outcome {
 	case s.entry.wait.since.IsZero(), s.entry.wait.since.After(p.Clock.Now()): // set by a predecessor's clock
 		s.entry.wait.since = p.waitingSince(n, &s)
 	}
+	s.entry.wait.standing = standing
 	if s.ungated {
 		until := s.entry.wait.since.Add(drift.WatchPatience)
 		if s.ungated = p.Clock.Now().Before(until); s.ungated {

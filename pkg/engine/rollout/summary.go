@@ -102,8 +102,8 @@ func (p *pass) reached(yield func(taskgraph.Group, bool) bool) {
 	}
 }
 
-// unvisitedProblem returns the error or the gate's verdict of an object that failed or waited at an earlier visit, but is not visited in this
-// pass because a predecessor is unsettled again. Otherwise the problems of the current runlevel would disappear.
+// unvisitedProblem returns the problem that an earlier visit found, of an object that is not visited in this pass because a predecessor is
+// unsettled again. Otherwise the problems of the current runlevel would disappear. Only a gate is evaluated again.
 func (p *pass) unvisitedProblem(n *taskgraph.Node, t *task, s *slot) (*slot, bool) {
 	e := s.entry
 	switch {
@@ -111,6 +111,8 @@ func (p *pass) unvisitedProblem(n *taskgraph.Node, t *task, s *slot) (*slot, boo
 		return nil, false
 	case e.wait.retry.err != nil:
 		return &slot{visited: true, entry: e, err: e.wait.retry.err}, true
+	case e.wait.standing.Reason != "":
+		return &slot{visited: true, entry: e, verdict: e.wait.standing}, true
 	case !e.applied.Stands || e.wait.reached || e.wait.since.IsZero() || !t.gated:
 		return nil, false
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/engine/gate"
 	"github.com/cluster-version/cvo/pkg/engine/observe"
@@ -148,4 +149,45 @@ func TestDegradedLowerOperatorDoesNotHideFailures(t *testing.T) {
 	c.report("a", "True", "False", "1.1.0")
 	progress, _ = c.roll(t, plan, settled)
 	assert.Equal(t, rejected, waitsFor(progress))
+}
+
+// TestDegradedLowerOperatorDoesNotHideFightsAndDeletions checks the same for objects whose problem no gate knows.
+func TestDegradedLowerOperatorDoesNotHideFightsAndDeletions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster()
+		plan := newPlan(t, release.Updating, clusterOperator(t, "10_a_09", "a", "1.1.0"),
+			configMap(t, "20_b_01", "fought"), configMap(t, "20_c_01", "deleted"), configMap(t, "30_d_01", "later"))
+		c.report("a", "True", "False", "1.1.0")
+		c.answers["deleted"] = apply.Change{Action: apply.Applied, Deleting: true, UID: "1", ResourceVersion: "1"}
+		executor := c.executor()
+		var progress report.Progress
+		var settled rollout.Settled
+		pass := func() {
+			t.Helper()
+			var err error
+			progress, settled, err = executor.Run(t.Context(), plan, settled)
+			require.NoError(t, err)
+		}
+		for range 12 {
+			pass()
+			c.touch("fought", func(s *observe.State) { s.Fields, s.Writer = ownership.Hash{1}, "other" })
+			time.Sleep(time.Second)
+		}
+		c.touch("deleted", func(s *observe.State) { s.UID, s.Deleting, s.Finalizers = "1", true, []string{"x"} })
+		pass()
+		both := "fought=" + api.ReasonFight + " deleted=" + api.ReasonDeleting
+		require.Equal(t, both, waitsFor(progress))
+
+		c.report("a", "True", "True", "1.1.0")
+		for range 2 {
+			pass()
+			assert.Equal(t, "a="+api.ReasonClusterOperatorDegraded+" "+both, waitsFor(progress))
+		}
+
+		delete(c.answers, "deleted")
+		c.vanish("deleted")
+		c.report("a", "True", "False", "1.1.0")
+		pass()
+		assert.Equal(t, "fought="+api.ReasonFight, waitsFor(progress))
+	})
 }

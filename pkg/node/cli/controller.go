@@ -14,6 +14,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/kube/apiserver"
 	"github.com/cluster-version/cvo/pkg/kube/events"
 	"github.com/cluster-version/cvo/pkg/kube/leader"
 	"github.com/cluster-version/cvo/pkg/kube/replica"
@@ -88,6 +89,7 @@ func (o *controllerOptions) run(ctx context.Context, streams command.Streams) er
 	if err != nil {
 		return err
 	}
+	cfg = apiserver.Tune(cfg)
 	log := telemetry.NewLogger(streams.Err, o.verbosity)
 	ctx = logr.NewContext(ctx, log)
 	scheme, err := cluster.NewScheme()

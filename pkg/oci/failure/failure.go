@@ -87,8 +87,6 @@ func explain(ref name.Reference, err error) error {
 	var request *url.Error
 	var waited net.Error
 	switch {
-	case errors.Is(err, ErrWithoutTLS):
-		return inaccessible("add %s to the insecure registries, or give it a certificate", host)
 	case errors.Is(err, ErrPlainCredentials):
 		return inaccessible("serve %s over HTTPS, or remove its credentials", host)
 	case errors.As(err, &dns) && dns.IsNotFound:
@@ -103,6 +101,9 @@ func explain(ref name.Reference, err error) error {
 		return inaccessible("registry %s does not respond in time: check the load of the registry and the network, or add a mirror", host)
 	case errors.Is(err, syscall.ECONNRESET), errors.As(err, &request) && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)):
 		return inaccessible("registry %s, or a proxy in front of it, closes the connection without a response: check its log, or add a mirror", host)
+	// The library tries plain HTTP after any failure, for private addresses. It is the reason only if the server answered without TLS.
+	case errors.Is(err, ErrWithoutTLS):
+		return &AccessError{Explanation: fmt.Sprintf("add %s to the insecure registries, or give it a certificate", host), Err: err, WithoutTLS: true}
 	}
 	return err
 }
@@ -113,6 +114,8 @@ type AccessError struct {
 	// Explanation names the registry, the problem and the remedy.
 	Explanation string
 	Err         error
+	// WithoutTLS is true if the registry has no TLS and is not an insecure registry.
+	WithoutTLS bool
 	// kind is ErrUnauthorized or nil.
 	kind error
 }

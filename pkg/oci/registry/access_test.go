@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -135,6 +136,31 @@ func TestAccessWithoutTLSNeedsPermission(t *testing.T) {
 	got, err := pull(t, access, push(t, access, "10.0.0.2/a:b"))
 	require.NoError(t, err, "TLS works for private addresses")
 	assert.Equal(t, content, got)
+}
+
+// TestPrivateRegistryThatIsDownNeedsNoTLS has registries at private addresses, for which the library tries plain HTTP after any failure.
+func TestPrivateRegistryThatIsDownNeedsNoTLS(t *testing.T) {
+	n := newNetwork(t)
+	n.serve("10.0.0.1:5000", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if assert.NoError(t, err) {
+			_ = conn.Close()
+		}
+	}))
+	stopped := httptest.NewServer(nil)
+	stopped.Close()
+	n.add("10.0.0.2:5000", stopped)
+	for host, want := range map[string]string{
+		"10.0.0.1:5000": "closes the connection without a response",
+		"10.0.0.2:5000": "cannot be reached",
+	} {
+		access := n.direct(registry.Options{})
+		ref, err := access.Reference(host + "/a:b")
+		require.NoError(t, err)
+		_, err = pull(t, access, ref)
+		require.ErrorContains(t, err, want)
+		assert.NotContains(t, err.Error(), "insecure registries")
+	}
 }
 
 // TestPlainHTTPCarriesNoCredentials covers every form of credentials, and a token server that an insecure registry names.

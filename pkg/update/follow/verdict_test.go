@@ -54,6 +54,8 @@ func TestVerdictFollowsTheClusterVersion(t *testing.T) {
 		message string
 	}{
 		{"it waits until the operator observes the request", "completed", changed(awaited("1.0.0", "1.1.0", done), func(cv *configv1.ClusterVersion) { cv.Generation = 3 }), runlevels{}, Waiting, "waiting for the version operator to observe the request"},
+		{"it says why the operator does not observe a request", "completed", changed(awaited("1.0.0", "1.1.0", done, rejects("1.1.0")), func(cv *configv1.ClusterVersion) { cv.Generation = 3 }), runlevels{}, Waiting, "waiting for the version operator to observe the request: " + rejects("1.1.0").Message},
+		{"it does not take an earlier rejection for the reason", "completed", changed(awaited("1.0.0", "1.1.0", done, rejects("1.2.0")), func(cv *configv1.ClusterVersion) { cv.Generation = 3 }), runlevels{}, Waiting, "waiting for the version operator to observe the request"},
 		{"it ends immediately without an update", "completed", awaited("1.0.0", "", done), runlevels{}, Reached, "The cluster is at 1.0.0, and no update is in progress."},
 		{"it has no runlevel to wait for", "runlevel=90", awaited("1.0.0", "", done), runlevels{}, Reached, "The cluster is at 1.0.0, and no update is in progress."},
 		{"it waits for an install", "completed", awaited("1.0.0", "", partial, working), runlevels{}, Waiting, working.Message},

@@ -101,7 +101,7 @@ func (p *picture) head() {
 	if rejected := p.snapshot.Rejected; rejected != "" {
 		p.line("%s %s", p.Bad("Requested release rejected:"), terminal.OneLine(rejected))
 	}
-	if nothing := nothingIncluded(p.snapshot); nothing != "" {
+	if nothing := p.snapshot.NothingIncluded; nothing != "" {
 		p.line("%s %s", p.Bad("Nothing is installed:"), terminal.OneLine(nothing))
 	}
 	if reason := p.snapshot.InventoryError; reason != "" {
@@ -113,31 +113,6 @@ func (p *picture) head() {
 	if insecure := p.snapshot.InsecureRegistries; len(insecure) > 0 {
 		p.line("%s %s", p.Bad("Registries without TLS, or with unchecked certificates:"), terminal.OneLine(strings.Join(insecure, ", ")))
 	}
-}
-
-// nothingIncluded returns the reason why the cluster gets no manifest of the release; empty if it gets one. The operator's own manifests count
-// only if the release has no others. Manifests that spec.overrides excludes are the administrator's choice and do not count.
-func nothingIncluded(s *report.Snapshot) string {
-	objects, exception := s.Objects, ""
-	if s.Progress.Total > 0 {
-		exception = ", except the operator's own,"
-		objects = FilterObjects(objects, func(o report.Object) bool { return o.Component != api.OperatorComponent })
-	}
-	if len(objects) == 0 {
-		return ""
-	}
-	reasons := map[string]int{}
-	for _, o := range objects {
-		if o.State != report.StateSkipped || o.Message == report.Overridden {
-			return ""
-		}
-		reasons[o.Message]++
-	}
-	most := slices.SortedFunc(maps.Keys(reasons), func(a, b string) int {
-		return cmp.Or(cmp.Compare(reasons[b], reasons[a]), cmp.Compare(a, b))
-	})[0]
-	return fmt.Sprintf("none of the %s of the release%s is for this cluster, mostly for this reason: %s",
-		printable.Count(len(objects), "manifest"), exception, most)
 }
 
 func percent(done, total int) int {
