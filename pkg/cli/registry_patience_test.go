@@ -29,6 +29,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/cli"
 	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/pkg/oci/failure"
 	"github.com/cluster-version/cvo/test/fixture"
 	"github.com/cluster-version/cvo/test/fixture/authority"
 )
@@ -236,5 +237,16 @@ func TestInaccessibleRegistryIsNoFailedVerification(t *testing.T) {
 				assert.NotContains(t, text, "unable to verify")
 			})
 		}
+	}
+}
+
+// TestOnlyARegistryWithoutTLSNeedsItsFlag covers the hint for a registry without TLS. A test cannot have one: loopback addresses need no TLS.
+func TestOnlyARegistryWithoutTLSNeedsItsFlag(t *testing.T) {
+	info, _, err := cli.New(command.Silent()).Find([]string{"release", "info"})
+	require.NoError(t, err)
+	for _, withoutTLS := range []bool{true, false} {
+		var errs bytes.Buffer
+		cli.PrintError(&errs, info, &failure.AccessError{Explanation: "no access", Err: failure.ErrWithoutTLS, WithoutTLS: withoutTLS})
+		assert.Equal(t, withoutTLS, strings.HasSuffix(errs.String(), "; use --insecure-registry HOST\n"), errs.String())
 	}
 }

@@ -24,6 +24,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -107,6 +108,12 @@ func (n *testNodes) pool(t require.TestingT) *mcfgv1.MachineConfigPool {
 	pool := &mcfgv1.MachineConfigPool{}
 	require.NoError(t, n.client.Get(n.Context(), client.ObjectKey{Name: api.WorkerPool}, pool))
 	return pool
+}
+
+// maxUnavailable sets the number of workers that may be unavailable, as JSON.
+func (n *testNodes) maxUnavailable(number string) {
+	n.Helper()
+	require.NoError(n, n.client.Patch(n.Context(), n.pool(n), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"maxUnavailable":`+number+`}}`))))
 }
 
 // node returns a Node.
@@ -366,9 +373,12 @@ func testNodePolicies(t *testing.T, s *site) {
 	n.rebooted(before)
 }
 
-// testNodeDrain has a pod that no budget allows to evict. Its node names it, and continues as soon as the budget is deleted.
+// testNodeDrain has a pod that no budget allows to evict. Its node names it, and continues as soon as the budget is deleted. All nodes start at
+// once, because a node whose budget has been at zero for a minute does not start.
 func testNodeDrain(t *testing.T, s *site) {
 	n := withNodeStage(t, s)
+	n.maxUnavailable("3")
+	defer n.maxUnavailable("null")
 	namespace := newNamespace(t, n.kube)
 	pod := probe("blocker", n.Workers[0], pushProbe(t, s, "components/probe:1", nil))
 	pod.Labels = map[string]string{"app": "blocker"}

@@ -12,8 +12,8 @@ import (
 // limit of 1.5 MiB.
 const pageSize = 25
 
-// List returns the latest objects that list lists with these options, without those for which drop returns true. It requests pages, and
-// fails after staleAfter.
+// List returns the latest objects on all pages of list with these options, without those for which drop returns true. It fails after
+// staleAfter.
 func List(
 	ctx context.Context, list func(context.Context, metav1.ListOptions) (runtime.Object, error), o metav1.ListOptions, drop func(namespace, name string) bool,
 ) (runtime.Object, error) {

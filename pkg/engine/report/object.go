@@ -12,7 +12,8 @@ type Snapshot struct {
 	Progress Progress  `json:"progress"`
 	// Rejected is the reason why the operator rejects the requested release; empty if it does not.
 	Rejected string `json:"rejected,omitempty"`
-	// NothingIncluded is the reason why the cluster gets no manifest of the release, except the operator's own; empty if it gets one.
+	// NothingIncluded is the reason why the cluster gets no manifest of the release, except the operator's own; empty if it gets one, or if
+	// the release has no others.
 	NothingIncluded string `json:"nothingIncluded,omitempty"`
 	// InventoryError is the error from saving the inventory last time; empty if that succeeded.
 	InventoryError string `json:"inventoryError,omitempty"`

@@ -75,8 +75,8 @@ type wait struct {
 	since time.Time
 	// retry describes the next attempt after a failure.
 	retry retry
-	// standing is the verdict of the last visit on a fight or a deletion, which no gate knows; zero if there was none.
-	standing gate.Verdict
+	// problem is the fight or the deletion that the last visit found; zero if there was none. No gate reports these.
+	problem gate.Verdict
 	// flushError is the error from saving the inventory before handing over to this object; empty if that succeeded.
 	flushError string
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cluster-version/cvo/pkg/api"
-	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/apply/ownership"
 	"github.com/cluster-version/cvo/pkg/engine/gate"
 	"github.com/cluster-version/cvo/pkg/engine/observe"
@@ -151,43 +150,55 @@ func TestDegradedLowerOperatorDoesNotHideFailures(t *testing.T) {
 	assert.Equal(t, rejected, waitsFor(progress))
 }
 
-// TestDegradedLowerOperatorDoesNotHideFightsAndDeletions checks the same for objects whose problem no gate knows.
+// TestDegradedLowerOperatorDoesNotHideFightsAndDeletions checks the same for problems that no gate reports.
 func TestDegradedLowerOperatorDoesNotHideFightsAndDeletions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster()
 		plan := newPlan(t, release.Updating, clusterOperator(t, "10_a_09", "a", "1.1.0"),
 			configMap(t, "20_b_01", "fought"), configMap(t, "20_c_01", "deleted"), configMap(t, "30_d_01", "later"))
-		c.report("a", "True", "False", "1.1.0")
-		c.answers["deleted"] = apply.Change{Action: apply.Applied, Deleting: true, UID: "1", ResourceVersion: "1"}
 		executor := c.executor()
 		var progress report.Progress
 		var settled rollout.Settled
-		pass := func() {
+		pass := func(degraded string) string {
 			t.Helper()
+			c.report("a", "True", degraded, "1.1.0")
 			var err error
 			progress, settled, err = executor.Run(t.Context(), plan, settled)
 			require.NoError(t, err)
+			return waitsFor(progress)
 		}
-		for range 12 {
-			pass()
+		c.onApply = func(_ context.Context, name string) error {
+			if name == "deleted" {
+				return errors.New("no")
+			}
+			return nil
+		}
+		for i := range 12 {
+			pass("False")
 			c.touch("fought", func(s *observe.State) { s.Fields, s.Writer = ownership.Hash{1}, "other" })
+			if i == 3 {
+				c.touch("deleted", func(s *observe.State) { s.UID, s.Deleting, s.Finalizers = "1", true, []string{"x"} })
+			}
 			time.Sleep(time.Second)
 		}
-		c.touch("deleted", func(s *observe.State) { s.UID, s.Deleting, s.Finalizers = "1", true, []string{"x"} })
-		pass()
+		const a = "a=" + api.ReasonClusterOperatorDegraded
 		both := "fought=" + api.ReasonFight + " deleted=" + api.ReasonDeleting
-		require.Equal(t, both, waitsFor(progress))
-
-		c.report("a", "True", "True", "1.1.0")
+		require.Equal(t, both, pass("False"))
 		for range 2 {
-			pass()
-			assert.Equal(t, "a="+api.ReasonClusterOperatorDegraded+" "+both, waitsFor(progress))
+			require.Equal(t, a+" "+both, pass("True"))
+			for _, o := range executor.Objects() {
+				if o.Name == "fought" || o.Name == "deleted" {
+					assert.Equal(t, report.StateWaiting, o.State, o.Name)
+					assert.NotEmpty(t, o.Message, o.Name)
+				}
+			}
 		}
 
-		delete(c.answers, "deleted")
+		c.onApply = nil
 		c.vanish("deleted")
-		c.report("a", "True", "False", "1.1.0")
-		pass()
-		assert.Equal(t, "fought="+api.ReasonFight, waitsFor(progress))
+		require.Equal(t, "fought="+api.ReasonFight, pass("False"))
+		require.Equal(t, a+" fought="+api.ReasonFight, pass("True"), "the deletion is over")
+		time.Sleep(24 * time.Hour)
+		assert.Equal(t, a, pass("True"), "the truce is over")
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"sync"
 	"syscall"
 	"testing"
@@ -45,7 +46,8 @@ func TestTunedConnectionAnnouncesALimit(t *testing.T) {
 	assert.Equal(t, uint32(256<<10), <-announced)
 }
 
-// TestTunedConnectionDropsRequests has a server that gets a part of a request until its client gives up. It must not get the rest later.
+// TestTunedConnectionDropsRequests has a client that gives up while it sends a request. Its connection must end with a reset, by which the
+// kernel drops what it has not delivered.
 func TestTunedConnectionDropsRequests(t *testing.T) {
 	server := httptest.NewUnstartedServer(nil)
 	server.TLS = &tls.Config{NextProtos: []string{"raw"}}
@@ -76,9 +78,19 @@ func TestTunedConnectionDropsRequests(t *testing.T) {
 	}()
 	_, err = client.Do(request) //nolint:bodyclose // the server never responds
 	require.ErrorIs(t, err, context.Canceled)
-	client.CloseIdleConnections()
 	close(closed)
 	require.ErrorIs(t, <-read, syscall.ECONNRESET)
+}
+
+// TestTuneKeepsTheDefaultTransport covers a server without TLS, for which client-go uses Go's default transport.
+func TestTuneKeepsTheDefaultTransport(t *testing.T) {
+	transport, ok := http.DefaultTransport.(*http.Transport)
+	require.True(t, ok)
+	dial := reflect.ValueOf(transport.DialContext).Pointer()
+	_, err := rest.HTTPClientFor(apiserver.Tune(&rest.Config{Host: "http://127.0.0.1:1"}))
+	require.NoError(t, err)
+	assert.Nil(t, transport.HTTP2)
+	assert.Equal(t, dial, reflect.ValueOf(transport.DialContext).Pointer())
 }
 
 // signaling is an endless request body that calls onRead.

@@ -82,11 +82,17 @@ func explain(ref name.Reference, err error) error {
 		}
 		return err
 	}
+	var plain tls.RecordHeaderError
 	var dns *net.DNSError
 	var connection *net.OpError
 	var request *url.Error
 	var waited net.Error
 	switch {
+	// The library also tries plain HTTP for private addresses, after any failure. Only this one shows that the registry has no TLS.
+	case errors.As(err, &plain) && errors.Is(err, ErrWithoutTLS):
+		return &AccessError{Explanation: fmt.Sprintf("add %s to the insecure registries, or give it a certificate", host), Err: err, WithoutTLS: true}
+	case errors.As(err, &request) && errors.Is(request.Err, ErrWithoutTLS):
+		return inaccessible("registry %s refers to a server without TLS: add that server to the insecure registries, or give it a certificate", host)
 	case errors.Is(err, ErrPlainCredentials):
 		return inaccessible("serve %s over HTTPS, or remove its credentials", host)
 	case errors.As(err, &dns) && dns.IsNotFound:
@@ -95,15 +101,15 @@ func explain(ref name.Reference, err error) error {
 		return err // canceled by the caller
 	case errors.As(err, &connection) && connection.Op == "proxyconnect":
 		return inaccessible("the proxy for registry %s cannot be reached: check the proxy's address, or exclude the registry from the proxy", host)
+	case errors.As(err, &connection) && connection.Op == "dial" && errors.Is(err, ErrWithoutTLS) && !strings.Contains(host, ":"):
+		// Plain HTTP has another default port than HTTPS, so the registry may listen there.
+		return inaccessible("registry %s cannot be reached over TLS: check that it is running, that its address is correct and that no firewall or proxy blocks it, or add it to the insecure registries if it has no TLS", host)
 	case errors.As(err, &connection) && connection.Op == "dial":
 		return inaccessible("registry %s cannot be reached: check that it is running, that its address is correct and that no firewall or proxy blocks it, or add a mirror", host)
 	case errors.Is(err, ErrStalled), errors.Is(err, context.DeadlineExceeded), errors.As(err, &waited) && waited.Timeout():
 		return inaccessible("registry %s does not respond in time: check the load of the registry and the network, or add a mirror", host)
 	case errors.Is(err, syscall.ECONNRESET), errors.As(err, &request) && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)):
 		return inaccessible("registry %s, or a proxy in front of it, closes the connection without a response: check its log, or add a mirror", host)
-	// The library tries plain HTTP after any failure, for private addresses. It is the reason only if the server answered without TLS.
-	case errors.Is(err, ErrWithoutTLS):
-		return &AccessError{Explanation: fmt.Sprintf("add %s to the insecure registries, or give it a certificate", host), Err: err, WithoutTLS: true}
 	}
 	return err
 }
@@ -114,7 +120,7 @@ type AccessError struct {
 	// Explanation names the registry, the problem and the remedy.
 	Explanation string
 	Err         error
-	// WithoutTLS is true if the registry has no TLS and is not an insecure registry.
+	// WithoutTLS is true if the registry has no TLS, but is not one of the insecure registries.
 	WithoutTLS bool
 	// kind is ErrUnauthorized or nil.
 	kind error

@@ -65,6 +65,17 @@ func TestDeniedAccessDoesNotClaimThatCredentialsWereAccepted(t *testing.T) {
 	}
 }
 
+// TestRedirectWithoutTLSBlamesNotTheRegistry has a registry with TLS that redirects to a server without TLS.
+func TestRedirectWithoutTLSBlamesNotTheRegistry(t *testing.T) {
+	ref := name.MustParseReference("registry.example/a:b")
+	err := failure.Explain("reading", ref, &url.Error{Op: "Get", URL: "http://storage.example/x", Err: fmt.Errorf("storage.example %w", failure.ErrWithoutTLS)})
+	require.EqualError(t, err, "reading registry.example/a:b: registry registry.example refers to a server without TLS: add that server to the insecure registries, "+
+		`or give it a certificate: Get "http://storage.example/x": storage.example would be contacted without TLS`)
+	explained, ok := errors.AsType[*failure.AccessError](err)
+	require.True(t, ok)
+	assert.False(t, explained.WithoutTLS)
+}
+
 func TestStableTextHasNoLocalPort(t *testing.T) {
 	connection := &net.OpError{
 		Op: "read", Net: "tcp", Source: &net.TCPAddr{Port: 40001}, Addr: &net.TCPAddr{Port: 443}, Err: syscall.ECONNRESET,

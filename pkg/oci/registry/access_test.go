@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -108,25 +107,31 @@ func TestAccessChecksCertificates(t *testing.T) {
 	})
 }
 
+// TestAccessWithoutTLSNeedsPermission covers hosts with private addresses too, for which the library tries plain HTTP after any failure.
+//
 //threat:plain-http-redirect
 func TestAccessWithoutTLSNeedsPermission(t *testing.T) {
 	n := newNetwork(t)
-	n.servePlain("plain.example", images())
-	n.servePlain("10.0.0.1", images())
 	n.serve("10.0.0.2", images())
-
-	for _, host := range []string{"plain.example", "10.0.0.1"} {
-		ref, err := n.access(registry.Options{}).Reference(host + "/a:b")
+	for host, want := range map[string]string{
+		"plain.example": "", "10.0.0.1:5000": "add 10.0.0.1:5000 to the insecure registries, or give it a certificate",
+		"10.0.0.1": "registry 10.0.0.1 cannot be reached over TLS",
+	} {
+		n.servePlain(host, images())
+		access := n.access
+		if want != "" {
+			access = n.direct
+		}
+		ref, err := access(registry.Options{}).Reference(host + "/a:b")
 		require.NoError(t, err)
-		_, err = pull(t, n.access(registry.Options{}), ref)
-		require.Error(t, err)
-		if host == "10.0.0.1" { // the library would use HTTP for private addresses
-			require.ErrorIs(t, err, failure.ErrWithoutTLS)
-			require.ErrorContains(t, err, "add 10.0.0.1 to the insecure registries")
+		_, err = pull(t, access(registry.Options{}), ref)
+		require.ErrorContains(t, err, want)
+		if explained, ok := errors.AsType[*failure.AccessError](err); ok {
+			assert.Equal(t, strings.HasSuffix(host, ":5000"), explained.WithoutTLS, host)
 		}
 		assert.Empty(t, n.requests(host, ""), "a request was sent without TLS")
 
-		allowed := n.access(registry.Options{Insecure: []string{host}})
+		allowed := access(registry.Options{Insecure: []string{host}})
 		got, err := pull(t, allowed, push(t, allowed, host+"/a:b"))
 		require.NoError(t, err)
 		assert.Equal(t, content, got)
@@ -138,8 +143,8 @@ func TestAccessWithoutTLSNeedsPermission(t *testing.T) {
 	assert.Equal(t, content, got)
 }
 
-// TestPrivateRegistryThatIsDownNeedsNoTLS has registries at private addresses, for which the library tries plain HTTP after any failure.
-func TestPrivateRegistryThatIsDownNeedsNoTLS(t *testing.T) {
+// TestPrivateRegistryThatIsDownNeedsNoPermission covers failures that do not show whether the registry has TLS.
+func TestPrivateRegistryThatIsDownNeedsNoPermission(t *testing.T) {
 	n := newNetwork(t)
 	n.serve("10.0.0.1:5000", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()
@@ -147,19 +152,20 @@ func TestPrivateRegistryThatIsDownNeedsNoTLS(t *testing.T) {
 			_ = conn.Close()
 		}
 	}))
-	stopped := httptest.NewServer(nil)
-	stopped.Close()
-	n.add("10.0.0.2:5000", stopped)
-	for host, want := range map[string]string{
-		"10.0.0.1:5000": "closes the connection without a response",
-		"10.0.0.2:5000": "cannot be reached",
+	for _, tt := range []struct {
+		name, host, want string
+		access           func(registry.Options) *registry.Access
+	}{
+		{"it closes the connection", "10.0.0.1:5000", "closes the connection without a response", n.direct},
+		{"it does not listen", "10.0.0.2:5000", "cannot be reached", n.direct},
+		{"the proxy does not reach it", "10.0.0.3:5000", "Forbidden", n.access},
 	} {
-		access := n.direct(registry.Options{})
-		ref, err := access.Reference(host + "/a:b")
+		access := tt.access(registry.Options{})
+		ref, err := access.Reference(tt.host + "/a:b")
 		require.NoError(t, err)
 		_, err = pull(t, access, ref)
-		require.ErrorContains(t, err, want)
-		assert.NotContains(t, err.Error(), "insecure registries")
+		require.ErrorContains(t, err, tt.want, tt.name)
+		assert.NotContains(t, err.Error(), "insecure registries", tt.name)
 	}
 }
 

@@ -183,7 +183,10 @@ func (n *network) serve(host string, handler http.Handler) {
 func (n *network) servePlain(host string, handler http.Handler) {
 	server := httptest.NewServer(n.record(host, handler))
 	n.t.Cleanup(server.Close)
-	n.add(net.JoinHostPort(host, "80"), server)
+	if !strings.Contains(host, ":") {
+		host = net.JoinHostPort(host, "80")
+	}
+	n.add(host, server)
 }
 
 func (n *network) add(address string, server *httptest.Server) {

@@ -3,7 +3,6 @@ package follow
 import (
 	"cmp"
 	"fmt"
-	"strings"
 
 	configv1 "github.com/openshift/api/config/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -91,16 +90,14 @@ func snapshotLevels(snapshot *report.Snapshot) runlevels {
 // judge decides whether the goal of a wait is reached.
 func judge(goal Goal, cv *configv1.ClusterVersion, levels runlevels) Verdict {
 	v := Verdict{State: Waiting, Version: cv.Status.Desired.Version, Image: cv.Status.Desired.Image}
-	wanted := reported.Requested(cv)
 	if cv.Status.ObservedGeneration < cv.Generation {
 		v.Message = "waiting for the version operator to observe the request"
-		// The operator does not observe a request by tag while it cannot record it. The condition has the reason.
-		if accepted := api.FindCondition(cv.Status.Conditions, api.ReleaseAccepted); wanted != nil && wanted.Image != "" &&
-			accepted != nil && accepted.Status == configv1.ConditionFalse && strings.Contains(accepted.Message, fmt.Sprintf("%q", wanted.Image)) {
-			v.Message += ": " + accepted.Message
+		if why := reported.Unrecorded(cv); why != "" {
+			v.Message += ": " + why
 		}
 		return v
 	}
+	wanted := reported.Requested(cv)
 	begun := wanted == nil || reported.Runs(cv, wanted)
 	waits := !begun && reported.WaitsForInstall(cv, wanted)
 	name := cv.Status.Desired.Version

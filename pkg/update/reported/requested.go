@@ -55,7 +55,22 @@ func WaitsForInstall(cv *configv1.ClusterVersion, wanted *configv1.Update) bool 
 		return false
 	}
 	accepted := api.FindCondition(cv.Status.Conditions, api.ReleaseAccepted)
-	return wanted.Image == "" || accepted != nil && !strings.Contains(accepted.Message, fmt.Sprintf("image=%q", wanted.Image))
+	return wanted.Image == "" || accepted != nil && !names(accepted, wanted)
+}
+
+// names reports whether the message of condition ReleaseAccepted names the image of a requested update.
+func names(accepted *configv1.ClusterOperatorStatusCondition, wanted *configv1.Update) bool {
+	return strings.Contains(accepted.Message, fmt.Sprintf("image=%q", wanted.Image))
+}
+
+// Unrecorded returns why the operator has not observed a request by tag: it cannot record it. It returns "" if it does not report that.
+func Unrecorded(cv *configv1.ClusterVersion) string {
+	wanted, accepted := Requested(cv), api.FindCondition(cv.Status.Conditions, api.ReleaseAccepted)
+	if wanted == nil || wanted.Image == "" || release.Pullspec(wanted.Image).Digest() != "" || cv.Status.ObservedGeneration == cv.Generation ||
+		accepted == nil || accepted.Status != configv1.ConditionFalse || !names(accepted, wanted) {
+		return ""
+	}
+	return accepted.Message
 }
 
 // Completed reports whether the rollout of the operator's current release is complete.
