@@ -46,6 +46,9 @@ const (
 	ReasonPayloadLoaded = "PayloadLoaded"
 )
 
+// CannotRecord starts the reason in the message of ReleaseAccepted if the operator rejects a request by tag because it cannot record it.
+const CannotRecord = "cannot record the digest of the tag"
+
 // AcceptedWarning separates the message of ReleaseAccepted from a warning that the cluster gets nothing of the release.
 const AcceptedWarning = "; warning: "
 

@@ -240,8 +240,8 @@ func TestInaccessibleRegistryIsNoFailedVerification(t *testing.T) {
 	}
 }
 
-// TestOnlyARegistryWithoutTLSNeedsItsFlag covers the hint for a registry without TLS. A test cannot have one: loopback addresses need no TLS.
-func TestOnlyARegistryWithoutTLSNeedsItsFlag(t *testing.T) {
+// TestInsecureRegistryHintNeedsARegistryWithoutTLS covers the hint for a registry without TLS. A test cannot have one: loopback addresses need no TLS.
+func TestInsecureRegistryHintNeedsARegistryWithoutTLS(t *testing.T) {
 	info, _, err := cli.New(command.Silent()).Find([]string{"release", "info"})
 	require.NoError(t, err)
 	for _, withoutTLS := range []bool{true, false} {

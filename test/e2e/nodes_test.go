@@ -24,7 +24,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -108,12 +107,6 @@ func (n *testNodes) pool(t require.TestingT) *mcfgv1.MachineConfigPool {
 	pool := &mcfgv1.MachineConfigPool{}
 	require.NoError(t, n.client.Get(n.Context(), client.ObjectKey{Name: api.WorkerPool}, pool))
 	return pool
-}
-
-// maxUnavailable sets the number of workers that may be unavailable, as JSON.
-func (n *testNodes) maxUnavailable(number string) {
-	n.Helper()
-	require.NoError(n, n.client.Patch(n.Context(), n.pool(n), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"maxUnavailable":`+number+`}}`))))
 }
 
 // node returns a Node.
@@ -276,7 +269,7 @@ func (n *testNodes) workload(nodes []string) (judge func()) {
 		},
 	}, metav1.CreateOptions{})
 	require.NoError(n, err)
-	n.budget(namespace, "web", 1)
+	n.budget(namespace, "web", policyv1.PodDisruptionBudgetSpec{MaxUnavailable: new(intstr.FromInt32(1))})
 	ready := map[string]bool{}
 	list, err := n.kube.CoreV1().Pods(namespace).List(n.Context(), metav1.ListOptions{})
 	require.NoError(n, err)
@@ -321,14 +314,12 @@ func (n *testNodes) workload(nodes []string) (judge func()) {
 	}
 }
 
-// budget creates a budget for the pods with the label app.
-func (n *testNodes) budget(namespace, app string, maxUnavailable int32) {
+// budget creates a budget for the pods with the label app. It sets the selector.
+func (n *testNodes) budget(namespace, app string, spec policyv1.PodDisruptionBudgetSpec) {
 	n.Helper()
+	spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
 	_, err := n.kube.PolicyV1().PodDisruptionBudgets(namespace).Create(n.Context(), &policyv1.PodDisruptionBudget{
-		ObjectMeta: metav1.ObjectMeta{Name: app},
-		Spec: policyv1.PodDisruptionBudgetSpec{
-			MaxUnavailable: new(intstr.FromInt32(maxUnavailable)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}},
-		},
+		ObjectMeta: metav1.ObjectMeta{Name: app}, Spec: spec,
 	}, metav1.CreateOptions{})
 	require.NoError(n, err)
 }
@@ -373,19 +364,16 @@ func testNodePolicies(t *testing.T, s *site) {
 	n.rebooted(before)
 }
 
-// testNodeDrain has a pod that no budget allows to evict. Its node names it, and continues as soon as the budget is deleted. All nodes start at
-// once, because a node whose budget has been at zero for a minute does not start.
+// testNodeDrain has a pod that its budget never allows to evict. Its node starts last, names the pod, and continues as soon as the budget is deleted.
 func testNodeDrain(t *testing.T, s *site) {
 	n := withNodeStage(t, s)
-	n.maxUnavailable("3")
-	defer n.maxUnavailable("null")
 	namespace := newNamespace(t, n.kube)
 	pod := probe("blocker", n.Workers[0], pushProbe(t, s, "components/probe:1", nil))
 	pod.Labels = map[string]string{"app": "blocker"}
 	_, err := n.kube.CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{})
 	require.NoError(t, err)
 	waitForPod(t, n.kube, namespace, "blocker")
-	n.budget(namespace, "blocker", 0)
+	n.budget(namespace, "blocker", policyv1.PodDisruptionBudgetSpec{MinAvailable: new(intstr.FromInt32(1))})
 	n.apply("54-e2e-drain", file("drain", "four"), "")
 	n.eventually(func(c *assert.CollectT) {
 		conditions := n.node(c, n.Workers[0]).Status.Conditions

@@ -451,7 +451,7 @@ var ErrChanged = errors.New("another client has just changed the ReleaseStatus")
 type UnrecordedError struct{ Err error }
 
 func (e *UnrecordedError) Error() string {
-	return fmt.Sprintf("cannot record the digest of the tag: %v; request the release by digest (name@sha256:…), or apply the CustomResourceDefinition %s of this operator's release",
+	return fmt.Sprintf(api.CannotRecord+": %v; request the release by digest (name@sha256:…), or apply the CustomResourceDefinition %s of this operator's release",
 		e.Err, api.ReleaseStatusDefinition)
 }
 

@@ -211,6 +211,9 @@ func (p *pass) visit(ctx context.Context, n *taskgraph.Node) taskgraph.Outcome {
 		p.check(n, t, &s)
 		p.handOver(n, &s)
 	}
+	if s.verdict.Reason != problem.Reason {
+		problem = gate.Verdict{} // the handover is the reason for the wait
+	}
 	settled := s.err == nil && s.verdict.State == gate.Settled
 	switch {
 	case settled:

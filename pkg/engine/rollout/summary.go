@@ -103,15 +103,19 @@ func (p *pass) reached(yield func(taskgraph.Group, bool) bool) {
 }
 
 // unvisitedProblem returns the problem that the last visit found, for an object that is not visited in this pass because a predecessor is
-// unsettled again. Otherwise the problems of the current runlevel would disappear. It evaluates the gate again. A fight is over with its
-// truce, because only the next visit knows whether it continues. The caller holds the lock.
+// unsettled again. Otherwise the problems of the current runlevel would disappear. It evaluates the gate again. It reports a fight until the
+// truce ends: only the next visit can find out whether the fight continues. The caller holds the lock.
 func (p *pass) unvisitedProblem(n *taskgraph.Node, t *task, s *slot) (*slot, bool) {
 	e := s.entry
-	switch {
-	case p.Executor == nil || s.visited:
+	if p.Executor == nil || s.visited {
 		return nil, false
-	case e.wait.problem.Reason == api.ReasonDeleting, e.wait.problem.Reason != "" && !e.observed.Repairs.PausedUntil(p.Clock.Now()).IsZero():
+	}
+	truce := e.observed.Repairs.PausedUntil(p.Clock.Now())
+	switch {
+	case e.wait.problem.Reason == api.ReasonDeleting:
 		return &slot{visited: true, entry: e, verdict: e.wait.problem}, true
+	case e.wait.problem.Reason == api.ReasonFight && !truce.IsZero():
+		return &slot{visited: true, entry: e, verdict: e.wait.problem, recheckAt: truce}, true
 	case e.wait.retry.err != nil:
 		return &slot{visited: true, entry: e, err: e.wait.retry.err}, true
 	case !e.applied.Stands || e.wait.reached || e.wait.since.IsZero() || !t.gated:

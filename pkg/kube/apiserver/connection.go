@@ -14,8 +14,8 @@ import (
 const receiveBuffer = 256 << 10
 
 // Tune returns the configuration of a long-running process that writes as a leader. Call it before the first request: unless the
-// configuration has its own Dial, client-go shares one connection among all clients with the same credentials. The connections differ from
-// the usual ones in two ways:
+// configuration has its own Dial or Proxy, client-go shares one connection among all clients with the same credentials. The connections
+// differ from the usual ones in two ways:
 //
 // They limit the memory for responses that arrive faster than they are read. Otherwise the HTTP/2 client of Go buffers up to 4 MiB for each
 // open request, and a process with many watches holds that much for each of them when the server sends the initial state.

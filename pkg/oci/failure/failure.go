@@ -88,8 +88,10 @@ func explain(ref name.Reference, err error) error {
 	var request *url.Error
 	var waited net.Error
 	switch {
+	case errors.As(err, &connection) && connection.Op == "proxyconnect":
+		return inaccessible("the proxy for registry %s cannot be reached: check the proxy's address, or exclude the registry from the proxy", host)
 	// The library also tries plain HTTP for private addresses, after any failure. Only this one shows that the registry has no TLS.
-	case errors.As(err, &plain) && errors.Is(err, ErrWithoutTLS):
+	case errors.As(err, &plain) && errors.As(err, &request) && strings.HasPrefix(request.URL, "https://"+host+"/"):
 		return &AccessError{Explanation: fmt.Sprintf("add %s to the insecure registries, or give it a certificate", host), Err: err, WithoutTLS: true}
 	case errors.As(err, &request) && errors.Is(request.Err, ErrWithoutTLS):
 		return inaccessible("registry %s refers to a server without TLS: add that server to the insecure registries, or give it a certificate", host)
@@ -99,11 +101,9 @@ func explain(ref name.Reference, err error) error {
 		return inaccessible("cannot resolve host %s (DNS): check the pullspec, the name server and the proxy", dns.Name)
 	case errors.Is(err, context.Canceled):
 		return err // canceled by the caller
-	case errors.As(err, &connection) && connection.Op == "proxyconnect":
-		return inaccessible("the proxy for registry %s cannot be reached: check the proxy's address, or exclude the registry from the proxy", host)
 	case errors.As(err, &connection) && connection.Op == "dial" && errors.Is(err, ErrWithoutTLS) && !strings.Contains(host, ":"):
 		// Plain HTTP has another default port than HTTPS, so the registry may listen there.
-		return inaccessible("registry %s cannot be reached over TLS: check that it is running, that its address is correct and that no firewall or proxy blocks it, or add it to the insecure registries if it has no TLS", host)
+		return inaccessible("registry %s cannot be reached over TLS: check that it is running, that its address is correct and that no firewall or proxy blocks it; if it has no TLS, add it to the insecure registries", host)
 	case errors.As(err, &connection) && connection.Op == "dial":
 		return inaccessible("registry %s cannot be reached: check that it is running, that its address is correct and that no firewall or proxy blocks it, or add a mirror", host)
 	case errors.Is(err, ErrStalled), errors.Is(err, context.DeadlineExceeded), errors.As(err, &waited) && waited.Timeout():

@@ -65,8 +65,8 @@ func TestDeniedAccessDoesNotClaimThatCredentialsWereAccepted(t *testing.T) {
 	}
 }
 
-// TestRedirectWithoutTLSBlamesNotTheRegistry has a registry with TLS that redirects to a server without TLS.
-func TestRedirectWithoutTLSBlamesNotTheRegistry(t *testing.T) {
+// TestRedirectWithoutTLSDoesNotBlameTheRegistry has a registry with TLS that redirects to a server without TLS.
+func TestRedirectWithoutTLSDoesNotBlameTheRegistry(t *testing.T) {
 	ref := name.MustParseReference("registry.example/a:b")
 	err := failure.Explain("reading", ref, &url.Error{Op: "Get", URL: "http://storage.example/x", Err: fmt.Errorf("storage.example %w", failure.ErrWithoutTLS)})
 	require.EqualError(t, err, "reading registry.example/a:b: registry registry.example refers to a server without TLS: add that server to the insecure registries, "+
@@ -74,6 +74,14 @@ func TestRedirectWithoutTLSBlamesNotTheRegistry(t *testing.T) {
 	explained, ok := errors.AsType[*failure.AccessError](err)
 	require.True(t, ok)
 	assert.False(t, explained.WithoutTLS)
+}
+
+// TestProxyWithoutTLSIsExplained has a proxy with an https address that speaks plain HTTP, and the attempt of the library without TLS.
+func TestProxyWithoutTLSIsExplained(t *testing.T) {
+	proxy := &url.Error{Op: "Get", URL: "https://10.0.0.1/v2/", Err: &net.OpError{Op: "proxyconnect", Err: tls.RecordHeaderError{Msg: "no TLS"}}}
+	plain := &url.Error{Op: "Get", URL: "http://10.0.0.1/v2/", Err: fmt.Errorf("10.0.0.1 %w", failure.ErrWithoutTLS)}
+	err := failure.Explain("reading", name.MustParseReference("10.0.0.1/a:b"), errors.Join(proxy, plain))
+	require.ErrorContains(t, err, "the proxy for registry 10.0.0.1 cannot be reached")
 }
 
 func TestStableTextHasNoLocalPort(t *testing.T) {

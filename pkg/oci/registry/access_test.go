@@ -114,12 +114,12 @@ func TestAccessWithoutTLSNeedsPermission(t *testing.T) {
 	n := newNetwork(t)
 	n.serve("10.0.0.2", images())
 	for host, want := range map[string]string{
-		"plain.example": "", "10.0.0.1:5000": "add 10.0.0.1:5000 to the insecure registries, or give it a certificate",
-		"10.0.0.1": "registry 10.0.0.1 cannot be reached over TLS",
+		"plain.example": "Forbidden", "plain.example:5000": "add plain.example:5000 to the insecure registries, or give it a certificate",
+		"10.0.0.1": "registry 10.0.0.1 cannot be reached over TLS", "10.0.0.1:5000": "add 10.0.0.1:5000 to the insecure registries, or give it a certificate",
 	} {
 		n.servePlain(host, images())
 		access := n.access
-		if want != "" {
+		if strings.HasPrefix(host, "10.") {
 			access = n.direct
 		}
 		ref, err := access(registry.Options{}).Reference(host + "/a:b")

@@ -35,15 +35,16 @@ func TestVerdictFollowsTheClusterVersion(t *testing.T) {
 	verifying := clusterversions.Condition(api.ReleaseAccepted, configv1.ConditionUnknown, "RetrievePayload", "Retrieving and verifying")
 	failing := clusterversions.Condition(api.Failing, configv1.ConditionTrue, "Broken", "It broke.")
 	working := clusterversions.Condition(configv1.OperatorProgressing, configv1.ConditionTrue, "", "Working towards 1.1.0: 3 of 9 done")
-	rejection := func(image string) configv1.ClusterOperatorStatusCondition {
+	rejection := func(image, reason string) configv1.ClusterOperatorStatusCondition {
 		return clusterversions.Condition(api.ReleaseAccepted, configv1.ConditionFalse, "RetrievePayload",
-			fmt.Sprintf("Retrieving payload failed version=\"\" image=%q failure=no route", image))
+			fmt.Sprintf("Retrieving payload failed version=\"\" image=%q failure=%s", image, reason))
 	}
 	rejects := func(version string) configv1.ClusterOperatorStatusCondition {
-		return rejection(clusterversions.VersionedRelease(version).Image)
+		return rejection(clusterversions.VersionedRelease(version).Image, "no route")
 	}
-	unobserved := func(requested, rejected string) *configv1.ClusterVersion {
-		cv := awaited("1.0.0", "1.1.0", configv1.CompletedUpdate, rejection(rejected))
+	const tag, unrecorded = "r.example/r:1.1", api.CannotRecord + ": forbidden"
+	unobserved := func(requested, rejected, reason string) *configv1.ClusterVersion {
+		cv := awaited("1.0.0", "1.1.0", configv1.CompletedUpdate, rejection(rejected, reason))
 		cv.Spec.DesiredUpdate.Image, cv.Generation = requested, 3
 		return cv
 	}
@@ -62,9 +63,10 @@ func TestVerdictFollowsTheClusterVersion(t *testing.T) {
 		message string
 	}{
 		{"it waits until the operator observes the request", "completed", changed(awaited("1.0.0", "1.1.0", done), func(cv *configv1.ClusterVersion) { cv.Generation = 3 }), runlevels{}, Waiting, "waiting for the version operator to observe the request"},
-		{"it says why the operator does not observe a request by tag", "completed", unobserved("r.example/r:1.1", "r.example/r:1.1"), runlevels{}, Waiting, "waiting for the version operator to observe the request: " + rejection("r.example/r:1.1").Message},
-		{"it ignores a rejection of another image", "completed", unobserved("r.example/r:1.1", "r.example/r:1.2"), runlevels{}, Waiting, "waiting for the version operator to observe the request"},
-		{"it ignores an earlier rejection of the same digest", "completed", unobserved(clusterversions.VersionedRelease("1.1.0").Image, clusterversions.VersionedRelease("1.1.0").Image), runlevels{}, Waiting, "waiting for the version operator to observe the request"},
+		{"it says why the operator does not observe a request by tag", "completed", unobserved(tag, tag, unrecorded), runlevels{}, Waiting, "waiting for the version operator to observe the request: " + rejection(tag, unrecorded).Message},
+		{"it ignores an earlier rejection of the tag", "completed", unobserved(tag, tag, "no route"), runlevels{}, Waiting, "waiting for the version operator to observe the request"},
+		{"it ignores a rejection of another tag", "completed", unobserved(tag, "r.example/r:1.2", unrecorded), runlevels{}, Waiting, "waiting for the version operator to observe the request"},
+		{"it ignores a rejection of a digest", "completed", unobserved(clusterversions.VersionedRelease("1.1.0").Image, clusterversions.VersionedRelease("1.1.0").Image, unrecorded), runlevels{}, Waiting, "waiting for the version operator to observe the request"},
 		{"it ends immediately without an update", "completed", awaited("1.0.0", "", done), runlevels{}, Reached, "The cluster is at 1.0.0, and no update is in progress."},
 		{"it has no runlevel to wait for", "runlevel=90", awaited("1.0.0", "", done), runlevels{}, Reached, "The cluster is at 1.0.0, and no update is in progress."},
 		{"it waits for an install", "completed", awaited("1.0.0", "", partial, working), runlevels{}, Waiting, working.Message},

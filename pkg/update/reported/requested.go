@@ -63,11 +63,11 @@ func names(accepted *configv1.ClusterOperatorStatusCondition, wanted *configv1.U
 	return strings.Contains(accepted.Message, fmt.Sprintf("image=%q", wanted.Image))
 }
 
-// Unrecorded returns why the operator has not observed a request by tag: it cannot record it. It returns "" if it does not report that.
+// Unrecorded returns the operator's reason for not recording a request by tag, or "". The operator does not observe such a request.
 func Unrecorded(cv *configv1.ClusterVersion) string {
 	wanted, accepted := Requested(cv), api.FindCondition(cv.Status.Conditions, api.ReleaseAccepted)
 	if wanted == nil || wanted.Image == "" || release.Pullspec(wanted.Image).Digest() != "" || cv.Status.ObservedGeneration == cv.Generation ||
-		accepted == nil || accepted.Status != configv1.ConditionFalse || !names(accepted, wanted) {
+		accepted == nil || accepted.Status != configv1.ConditionFalse || !names(accepted, wanted) || !strings.Contains(accepted.Message, api.CannotRecord) {
 		return ""
 	}
 	return accepted.Message
