@@ -19,6 +19,9 @@ export GOWORK := off
 export CDPATH :=
 # A hook of git sets these, and then git would ignore the folder in which tests run it.
 unexport GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_PREFIX
+# The programs under test read these. A user of cvo, or a pod that runs CI, may have set them.
+unexport CVO_NAME CVO_NAMESPACE CVO_PAYLOAD_RETRIEVAL CVO_BRING_YOUR_OWN_NETWORK CLUSTER_PROFILE EXCLUDE_MANIFESTS PAYLOAD_OVERRIDE
+unexport POD_NAME POD_NAMESPACE POD_IP NODE_NAME OPERATOR_IMAGE RELEASE_VERSION
 
 # VERSION is stamped into bin/cvo: a tag, or a tag with the commits since, or the commit.
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
@@ -115,6 +118,7 @@ helm: ## Build into bin/peers the Helm that tests install the chart with, once (
 .PHONY: modules
 modules:
 	@hack/download.sh
+	@cd tools && ../hack/download.sh
 
 # A release carries the CRDs of the API module that go.mod pins; they are read from the module, not kept here.
 .PHONY: crds
@@ -275,7 +279,7 @@ compat: whole commands crds kube-compat ## Run the tests of applying, property a
 .PHONY: e2e
 e2e: whole commands crds ## Run the tests on a real cluster, made by kind in Docker (KIND_NODE_IMAGE, CVO_E2E_KEEP=1: docs/dev/e2e.md)
 	@$(lock); prepared=$$(test/e2e/prepare.sh) && set -- $$prepared && echo "node image: $$1, parallel clusters: $$2" && \
-	  CVO_E2E=1 KIND_NODE_IMAGE=$$1 $(call gotest,e2e,standard-verbose) -timeout 60m -count 1 -parallel $$2 ./test/e2e $(TESTFLAGS) $(call ran,e2e)
+	  CVO_E2E=1 KIND_NODE_IMAGE=$$1 $(call gotest,e2e,standard-verbose) -timeout 90m -count 1 -parallel $$2 ./test/e2e $(TESTFLAGS) $(call ran,e2e)
 
 # People make releases on macOS. Nothing runs the tests there.
 .PHONY: macos

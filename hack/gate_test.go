@@ -40,10 +40,12 @@ func TestRunNamesWhatFailed(t *testing.T) {
 		{"without the network of the nodes", "prepare.sh", "echo try >>tries; exit 1", "--all", 1, "cannot download the image of kind's nodes; no test ran", 6, ""},
 		{"a Go that is too old", "go", `case "$*" in "env GOTOOLCHAIN") echo local ;; *list*) echo too old >&2; exit 1 ;; esac`, "", 1, "too old\n=== prepare: FAILED after ", 0, ""},
 		{"a go.sum that lacks checksums", "go", `case "$*" in *download*) echo h1:b >>sums ;; esac`, "", 1, "a go.sum lacks checksums: run go mod tidy beside it\n=== prepare: FAILED after ", 0, ""},
+		{"checksums that do not match", "go", `case "$*" in *download*) echo try >>tries; echo "verifying m: checksum mismatch" >&2; exit 1 ;; esac`, "", 1, "verifying m: checksum mismatch\n=== prepare: FAILED after ", 1, ""},
+		{"another user than root", "id", "echo 1000", "", 1, "run .ci/run as root, in a container or by sudo -E: it installs packages, and tests mount file systems and write files of other users\n=== prepare: FAILED after ", 0, ""},
 		{"an error in go.mod", "go", `case "$*" in *edit*) echo errors parsing go.mod >&2; exit 4 ;; esac`, "", 4, "errors parsing go.mod\n=== prepare: FAILED after ", 0, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			programs := map[string]string{"git": `case "$*" in *go.sum) printf 'sums\0' ;; *) echo test/helm/go.mod ;; esac`, tt.program: tt.script}
+			programs := map[string]string{"git": `case "$*" in *go.sum) printf 'sums\0' ;; *) echo test/helm/go.mod ;; esac`, "id": "echo 0", tt.program: tt.script}
 			for _, name := range []string{"go", "make", "jq", "flock", "prometheus", "promtool", "sleep", "docker", "dockerd", "debootstrap", "gcc", "prepare.sh"} {
 				programs[name] += ""
 			}
@@ -388,10 +390,13 @@ func TestMakeWantsPatternsQuoted(t *testing.T) {
 	}
 }
 
-// TestMakeIgnoresTheRepositoryOfAHook has the variables that git sets for a hook. With them, git would work in another repository than that of
-// the folder in which a test runs it.
-func TestMakeIgnoresTheRepositoryOfAHook(t *testing.T) {
-	variables := []string{"GIT_DIR=/nowhere/.git", "GIT_WORK_TREE=/nowhere", "GIT_INDEX_FILE=/nowhere/index", "GIT_PREFIX=test/"}
+// TestMakeHidesVariablesOfItsCaller has the variables that git sets for a hook. With them, git would work in another repository than that of
+// the folder in which a test runs it. The others would change the commands and operators that tests run.
+func TestMakeHidesVariablesOfItsCaller(t *testing.T) {
+	variables := []string{
+		"GIT_DIR=/nowhere/.git", "GIT_WORK_TREE=/nowhere", "GIT_INDEX_FILE=/nowhere/index", "GIT_PREFIX=test/",
+		"CVO_NAMESPACE=ops", "CVO_BRING_YOUR_OWN_NETWORK=true", "CLUSTER_PROFILE=edge", "PAYLOAD_OVERRIDE=/nowhere", "POD_IP=192.0.2.1", "NODE_NAME=n",
+	}
 	run := runMake(t, t.TempDir(), "--eval", "show: ; @env", "show")
 	run.Env = append(run.Env, variables...)
 	output, err := run.CombinedOutput()

@@ -50,7 +50,7 @@ func makeVariable(t *testing.T, name string) string {
 // TestBuildersAreNotCached looks for packages whose tests build programs, or run scripts or installed programs. Go's test cache tracks none of
 // them.
 func TestBuildersAreNotCached(t *testing.T) {
-	builds := regexp.MustCompile(`"build", "-|exec\.Command.*"build"|exec\.Command.*\.sh"|program\.Build\(|platform\.New\(|fixture\.(Promtool|HasPrometheus|RunPrometheus)\(`)
+	builds := regexp.MustCompile(`"build", "-|exec\.Command.*"build"|exec\.Command.*\.sh"|program\.Build\(|platform\.New\(|fixture\.(Promtool|RunPrometheus)\(`)
 	uncached := regexp.MustCompile(`^(test/(` + makeVariable(t, "WHOLE") + `)|` + makeVariable(t, "BUILDERS") + `)$`)
 	found := 0
 	for _, folder := range []string{"charts", "cmd", "docs", "examples", "hack", "internal", "manifests", "pkg", "test"} {

@@ -30,7 +30,7 @@ func inNamespace(ns, text string) string {
 // between, but not forever.
 func assertQuiet(t *testing.T, a *apply.Applier, m *manifest.Manifest) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Second); ; {
+	for end := time.Now().Add(time.Minute); ; {
 		before := live(t, m)
 		change := must(t, a, m)
 		if change.ResourceVersion == before.GetResourceVersion() {

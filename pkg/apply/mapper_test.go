@@ -362,7 +362,7 @@ spec: {group: down.example.com, version: v1, groupPriorityMinimum: 1, versionPri
 		clk.SetTime(clk.Now().Add(time.Second))
 		_, err := m.Mapping(t.Context(), gvk)
 		return errors.Is(err, kinds.ErrUnavailable)
-	}, 20*time.Second, 50*time.Millisecond)
+	}, time.Minute, 50*time.Millisecond)
 	_, err := m.Mapping(t.Context(), schema.GroupVersionKind{Version: "v1", Kind: "Pod"})
 	require.NoError(t, err)
 

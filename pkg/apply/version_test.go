@@ -164,6 +164,50 @@ func TestCustomResourcesMoveToTheNextVersionOfTheirAPI(t *testing.T) {
 	}
 }
 
+// The next version lacks a field that the first release sets, as after a renaming. The first release has only the first version.
+func TestFieldsThatTheNextVersionLacksDisappear(t *testing.T) {
+	for _, policy := range []string{"{type: string, default: deny}", "{type: string}"} {
+		t.Run("if accessPolicy is "+policy, func(t *testing.T) {
+			group := fmt.Sprintf("renamed%d.example.com", len(policy))
+			text := strings.NewReplacer("GROUP", group, "note: {type: string}, accessPolicy: {type: string, default: deny}", "accessPolicy: "+policy).Replace(graduatedCRD)
+			former, _, _ := strings.Cut(text, "  - name: v1\n")
+			serveCRD(t, parse(t, strings.Replace(former, "storage: false", "storage: true", 1)))
+			ns := namespace(t)
+			widget := func(version, spec string) *manifest.Manifest {
+				return parse(t, fmt.Sprintf("apiVersion: %s/%s\nkind: Widget\nmetadata: {name: w, namespace: %s}\nspec: %s", group, version, ns, spec))
+			}
+			before, _ := connect(t, owner)
+			first, next := widget("v1beta1", "{port: 80, note: old}"), widget("v1", "{port: 81, accessPolicy: allow}")
+			must(t, before, first)
+			noted := first.Object.DeepCopy()
+			noted.Object["spec"] = map[string]any{"note": "old"}
+			require.NoError(t, otherClient(t).Apply(t.Context(), client.ApplyConfigurationFromUnstructured(noted), client.FieldOwner("argocd")))
+			serveCRD(t, parse(t, text))
+			require.Eventually(t, func() bool {
+				_, err := read(t, next)
+				return err == nil
+			}, time.Minute, 20*time.Millisecond)
+			a, record := connect(t, owner)
+			require.Equal(t, "old", at(live(t, first).Object, "spec.note"))
+
+			predicted, err := a.Predict(t.Context(), next, release.Updating)
+			require.NoError(t, err)
+			must(t, a, next)
+			obj := live(t, next)
+			assert.Equal(t, stored(obj), stored(predicted.Object))
+			assert.Equal(t, map[string]any{"port": int64(81), "accessPolicy": "allow"}, obj.Object["spec"])
+			assert.Contains(t, managers(obj), api.FieldManager+" Apply v1")
+			record.drain()
+			must(t, a, next)
+			assert.Equal(t, []string{"PATCH apply-patch"}, methods(record.drain()))
+			must(t, a, widget("v1", "{port: 81}"))
+			assert.NotEqual(t, "allow", at(live(t, next).Object, "spec.accessPolicy"), "a field that a later release drops disappears")
+			must(t, a, first)
+			assert.EqualValues(t, 80, at(live(t, first).Object, "spec.port"))
+		})
+	}
+}
+
 // The original operator wrote by update. If the server only renames, its fields have the same meaning in every version.
 func TestFieldsOfTheOriginalOperatorMoveToTheNextVersion(t *testing.T) {
 	for _, tt := range []struct {

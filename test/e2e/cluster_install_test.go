@@ -44,13 +44,12 @@ func testInstall(t *testing.T, s *site) {
 	t.Logf("installed a platform on a bare cluster in %s", since(began))
 
 	pods := l.settled(release)
-	t.Run("runs two replicas on different nodes, which start fast", func(t *testing.T) {
+	t.Run("runs two replicas on different nodes", func(t *testing.T) {
 		assert.NotEqual(t, pods[0].Spec.NodeName, pods[1].Spec.NodeName)
 		for _, pod := range pods {
 			started := pod.Status.ContainerStatuses[0].State.Running.StartedAt.Time
 			took := readySince(pod).Sub(started)
 			t.Logf("%s on %s was ready %s after its start", pod.Name, pod.Spec.NodeName, took)
-			assert.LessOrEqual(t, took, 5*time.Second)
 			assert.Zero(t, pod.Status.ContainerStatuses[0].RestartCount)
 		}
 	})

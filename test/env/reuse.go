@@ -103,7 +103,7 @@ func (e *Env) reset() error {
 	if err := e.writeKubeconfig(); err != nil {
 		return err
 	}
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		now, err := e.state()
 		if err != nil {
@@ -150,7 +150,7 @@ func (e *Env) etcd(method string, request map[string]any, response any) error {
 	if err != nil {
 		return err
 	}
-	client := http.Client{Timeout: 10 * time.Second}
+	client := http.Client{Timeout: time.Minute}
 	answer, err := client.Post(e.testEnv.ControlPlane.Etcd.URL.JoinPath("v3", "kv", method).String(), "application/json", bytes.NewReader(body))
 	if err != nil {
 		return err

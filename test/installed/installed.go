@@ -2,7 +2,9 @@
 package installed
 
 import (
+	"context"
 	"io/fs"
+	"slices"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -103,6 +105,40 @@ func Exists(t testing.TB, c client.Client, object client.Object) bool {
 	}
 	require.NoError(t, err)
 	return true
+}
+
+// CollectGarbage plays the controllers that an API server alone lacks. One completes deletions with orphan propagation, the other empties
+// namespaces. It ends with the test. orphaned ends it earlier and reports whether it has completed a deletion.
+func CollectGarbage(t testing.TB, c client.Client) (orphaned func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	found := false
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			cv := &configv1.ClusterVersion{}
+			if err := c.Get(ctx, client.ObjectKey{Name: "version"}, cv); err == nil && cv.DeletionTimestamp != nil && slices.Contains(cv.Finalizers, metav1.FinalizerOrphanDependents) {
+				found = true
+				cv.Finalizers = nil
+				_ = c.Update(ctx, cv)
+			}
+			namespaces := &corev1.NamespaceList{}
+			_ = c.List(ctx, namespaces)
+			for i := range namespaces.Items {
+				if namespace := &namespaces.Items[i]; namespace.DeletionTimestamp != nil {
+					namespace.Spec.Finalizers = nil
+					_ = c.SubResource("finalize").Update(ctx, namespace)
+				}
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(StepTick):
+			}
+		}
+	}()
+	t.Cleanup(func() { cancel(); <-ended })
+	return func() bool { cancel(); <-ended; return found }
 }
 
 // Lease returns the operator's Lease with a holder.

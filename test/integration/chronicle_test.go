@@ -189,6 +189,6 @@ func (k *chronicle) settled(t *testing.T, c client.Client) {
 			return false
 		}
 		return cv.Status.ObservedGeneration == cv.Generation && !says(api.ReleaseAccepted, "Unknown|")(cv)
-	}, 30*time.Second, 50*time.Millisecond)
+	}, 2*time.Minute, 50*time.Millisecond)
 	k.note(cv)
 }

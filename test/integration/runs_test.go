@@ -136,11 +136,9 @@ func TestInstallWaitsUntilEverythingRuns(t *testing.T) {
 	broken := &brokenPod{platform: h.platform, clients: operator.clients}
 	install := h.start("cvo", "install", "--release-image", image, "--trust", h.trust, "--bring-your-own-network", "--wait", "--timeout", "10m")
 	broken.cannotPull()
-	began := time.Now()
 
 	const waits = "waiting on default/broken (pod broken-7d4b-x2x2x: ImagePullBackOff)"
 	require.Eventually(t, func() bool { return strings.Contains(read(t, install.log), waits) }, patience, 50*time.Millisecond)
-	assert.Less(t, time.Since(began), 30*time.Second)
 	cv := h.await("the workload to be named", time.Minute, func(cv *configv1.ClusterVersion) bool {
 		return strings.HasSuffix(condition(cv, configv1.OperatorProgressing), waits)
 	})

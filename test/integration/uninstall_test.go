@@ -10,15 +10,19 @@ import (
 	"testing"
 	"time"
 
+	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/test/installed"
 )
 
-// TestUninstallStopsTheLeader checks that 'cvo uninstall' takes the Lease from running operators and from a suspended one.
+// TestUninstallStopsTheLeader checks that 'cvo uninstall' takes the Lease from running operators and from a suspended one. Then it
+// uninstalls the operator and keeps the platform.
 func TestUninstallStopsTheLeader(t *testing.T) {
 	t.Parallel()
 	p := newPlatform(t)
@@ -68,6 +72,19 @@ func TestUninstallStopsTheLeader(t *testing.T) {
 			assert.Fail(t, "a write after the Lease was taken", "%s %s", e.Verb, e.Object)
 		}
 	}
+
+	c := installed.Client(t, p.env.Config("garbage"))
+	orphaned := installed.CollectGarbage(t, c)
+	out, err := p.run("uninstall", "--yes")
+	require.NoError(t, err)
+	assert.Regexp(t, `(?m)^Removed the version operator from https://\S+: objects deleted \d+, kept 0\.$`, out)
+	assert.True(t, orphaned(), "the API server deletes the ClusterVersion without the objects of the platform")
+	assert.False(t, installed.Exists(t, c, &configv1.ClusterVersion{ObjectMeta: metav1.ObjectMeta{Name: "version"}}))
+	assert.False(t, installed.Exists(t, c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: api.OperatorNamespace}}))
+	kept := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "tiny-a", Name: "settings"}}
+	require.True(t, installed.Exists(t, c, kept))
+	assert.Equal(t, "1.0.0", kept.Data["version"])
+	assert.Empty(t, kept.OwnerReferences)
 }
 
 // holder waits until the holder of the Lease satisfies a condition and returns it.

@@ -89,7 +89,7 @@ func TestWritersWithOurNameAreRecordedByTheServer(t *testing.T) {
 			forgedFields, forgedAt := marks(forged)
 			return fields == forgedFields && at == forgedAt && first.GetResourceVersion() != forged.GetResourceVersion() &&
 				first.GetGeneration() == 0 && forged.GetGeneration() == 0
-		}, 10*time.Second, 10*time.Millisecond)
+		}, time.Minute, 10*time.Millisecond)
 	})
 	t.Run("an update takes the field from our entry", func(t *testing.T) {
 		fields, at := marks(us.apply(t, configMap(t, "by-our-name-4", "v")))

@@ -234,7 +234,7 @@ func (a *account) await(t *testing.T, seen func(have []rbacv1.PolicyRule) bool) 
 			have = append(have, rbacv1.PolicyRule{Verbs: r.Verbs, APIGroups: r.APIGroups, Resources: r.Resources, ResourceNames: r.ResourceNames})
 		}
 		return seen(have)
-	}, 20*time.Second, 20*time.Millisecond)
+	}, time.Minute, 20*time.Millisecond)
 }
 
 // role returns the rules of a role, or nil if it does not exist.

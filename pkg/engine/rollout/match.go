@@ -18,7 +18,7 @@ import (
 )
 
 // match applies the manifest unless its object already matches. It returns pending if the object has to wait. The slot's verdict then
-// contains the reason.
+// contains the reason. Without pending, a verdict other than zero is a problem to report.
 func (p *pass) match(ctx context.Context, n *taskgraph.Node, t *task, s *slot) (pending bool) {
 	now, e := p.Clock.Now(), &s.entry
 	sum, err := p.Applier.Content(n.Manifest)
@@ -169,13 +169,13 @@ func (p *pass) liveCRD(ctx context.Context, m *manifest.Manifest) (gate.Object, 
 	return crd, nil
 }
 
-// waitingWorkloads returns the workloads whose pods this pass waits for.
+// waitingWorkloads returns the workloads whose pods this pass waits for, or would wait for if no predecessor were unsettled again.
 func (p *pass) waitingWorkloads() []*manifest.Manifest {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var out []*manifest.Manifest
 	for _, n := range p.plan.Graph.Tasks() {
-		s := &p.slots[n.Index]
+		s := p.latest(n)
 		unsettled := s.verdict.State == gate.Waiting || s.verdict.State == gate.Failed
 		if p.plan.tasks[n.Index].workload && s.visited && s.err == nil && unsettled {
 			out = append(out, n.Manifest)

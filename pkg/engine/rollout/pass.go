@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/clock"
 
-	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/engine/drift"
 	"github.com/cluster-version/cvo/pkg/engine/gate"
@@ -203,16 +202,10 @@ func (p *pass) visit(ctx context.Context, n *taskgraph.Node) taskgraph.Outcome {
 		p.finish(n, s)
 		return taskgraph.Held
 	}
-	var problem gate.Verdict
-	if s.verdict.Reason == api.ReasonFight || s.verdict.Reason == api.ReasonDeleting {
-		problem = s.verdict
-	}
+	s.entry.wait.matched = s.verdict
 	if s.err == nil && !pending {
 		p.check(n, t, &s)
 		p.handOver(n, &s)
-	}
-	if s.verdict.Reason != problem.Reason {
-		problem = gate.Verdict{} // the handover is the reason for the wait
 	}
 	settled := s.err == nil && s.verdict.State == gate.Settled
 	switch {
@@ -227,7 +220,6 @@ func (p *pass) visit(ctx context.Context, n *taskgraph.Node) taskgraph.Outcome {
 	case s.entry.wait.since.IsZero(), s.entry.wait.since.After(p.Clock.Now()): // set by a predecessor's clock
 		s.entry.wait.since = p.waitingSince(n, &s)
 	}
-	s.entry.wait.problem = problem
 	if s.ungated {
 		until := s.entry.wait.since.Add(drift.WatchPatience)
 		if s.ungated = p.Clock.Now().Before(until); s.ungated {

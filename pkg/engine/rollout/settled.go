@@ -75,8 +75,8 @@ type wait struct {
 	since time.Time
 	// retry describes the next attempt after a failure.
 	retry retry
-	// problem is the fight or the deletion that the last visit found before it evaluated the gate; zero if there was none.
-	problem gate.Verdict
+	// matched is the verdict of match in the last visit.
+	matched gate.Verdict
 	// flushError is the error from saving the inventory before handing over to this object; empty if that succeeded.
 	flushError string
 }

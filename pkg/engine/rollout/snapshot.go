@@ -23,10 +23,7 @@ func (p *pass) objects() []report.Object {
 	defer p.mu.Unlock()
 	objects := make([]report.Object, 0, len(p.plan.tasks))
 	for _, n := range p.plan.Graph.Tasks() {
-		t, s := &p.plan.tasks[n.Index], &p.slots[n.Index]
-		if unvisited, ok := p.unvisitedProblem(n, t, s); ok {
-			s = unvisited
-		}
+		t, s := &p.plan.tasks[n.Index], p.latest(n)
 		applied, observed := s.entry.applied, s.entry.observed
 		o := report.Object{
 			ID: t.id, File: n.Manifest.File, Runlevel: n.Runlevel, Component: n.Component,

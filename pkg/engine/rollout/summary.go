@@ -53,9 +53,7 @@ func (p *pass) progressLocked() report.Progress {
 				progress.UnknownDeletions.Pending = true
 			}
 		}
-		if waiting, ok := p.unvisitedProblem(n, t, s); ok {
-			s = waiting
-		}
+		s = p.latest(n)
 		if problem, ok := problemOf(n, s); ok {
 			progress.Problems = append(progress.Problems, problem)
 		}
@@ -102,28 +100,32 @@ func (p *pass) reached(yield func(taskgraph.Group, bool) bool) {
 	}
 }
 
-// unvisitedProblem returns the problem that the last visit found, for an object that is not visited in this pass because a predecessor is
-// unsettled again. Otherwise the problems of the current runlevel would disappear. It evaluates the gate again. It reports a fight until the
-// truce ends: only the next visit can find out whether the fight continues. The caller holds the lock.
-func (p *pass) unvisitedProblem(n *taskgraph.Node, t *task, s *slot) (*slot, bool) {
+// latest returns the slot of a node. If this pass does not visit the node because a predecessor is unsettled again, the slot contains the
+// problem that the last visit found. Otherwise the problems of the current runlevel would disappear. It evaluates the gate again. It reports
+// a deletion until the next visit, and a fight at most until the truce ends: only a visit can find out whether they continue. The caller
+// holds the lock.
+func (p *pass) latest(n *taskgraph.Node) *slot {
+	t, s := &p.plan.tasks[n.Index], &p.slots[n.Index]
 	e := s.entry
 	if p.Executor == nil || s.visited {
-		return nil, false
+		return s
 	}
 	truce := e.observed.Repairs.PausedUntil(p.Clock.Now())
 	switch {
-	case e.wait.problem.Reason == api.ReasonDeleting:
-		return &slot{visited: true, entry: e, verdict: e.wait.problem}, true
-	case e.wait.problem.Reason == api.ReasonFight && !truce.IsZero():
-		return &slot{visited: true, entry: e, verdict: e.wait.problem, recheckAt: truce}, true
+	case e.wait.matched.Reason == api.ReasonDeleting:
+		return &slot{visited: true, entry: e, verdict: e.wait.matched}
+	case e.wait.matched.Reason == api.ReasonFight && !truce.IsZero():
+		return &slot{visited: true, entry: e, verdict: e.wait.matched, recheckAt: truce}
 	case e.wait.retry.err != nil:
-		return &slot{visited: true, entry: e, err: e.wait.retry.err}, true
+		return &slot{visited: true, entry: e, err: e.wait.retry.err}
 	case !e.applied.Stands || e.wait.reached || e.wait.since.IsZero() || !t.gated:
-		return nil, false
+		return s
 	}
 	unvisited := &slot{visited: true, entry: e}
-	p.check(n, t, unvisited)
-	return unvisited, unvisited.verdict.State != gate.Settled
+	if p.check(n, t, unvisited); unvisited.verdict.State == gate.Settled {
+		return s
+	}
+	return unvisited
 }
 
 func problemOf(n *taskgraph.Node, s *slot) (report.Problem, bool) {

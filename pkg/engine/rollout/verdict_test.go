@@ -124,6 +124,33 @@ func TestDegradedLowerOperatorDoesNotHideOtherWaits(t *testing.T) {
 	assert.Equal(t, "a="+api.ReasonClusterOperatorDegraded, waitsFor(progress), "b has settled")
 }
 
+// TestDegradedLowerOperatorDoesNotHideWhyPodsDoNotRun checks the same for a workload that waits for its pods.
+func TestDegradedLowerOperatorDoesNotHideWhyPodsDoNotRun(t *testing.T) {
+	c := newCluster()
+	plan := newPlan(t, release.Updating, clusterOperator(t, "10_a_09", "a", "1.1.0"), deployment(t, "20_b_01", "web"))
+	c.runs("web", 0)
+	watched := &podsOf{findings: map[string]report.PodFinding{"web": {Summary: "pod web-1: ImagePullBackOff", Text: "pod web-1 cannot pull its image"}}}
+	executor := c.executor()
+	executor.Pods = watched
+	var settled rollout.Settled
+	for _, degraded := range []string{"False", "True", "True"} {
+		c.report("a", "True", degraded, "1.1.0")
+		progress, next, err := executor.Run(t.Context(), plan, settled)
+		require.NoError(t, err)
+		settled = next
+		require.NotEmpty(t, progress.Problems)
+		web := progress.Problems[len(progress.Problems)-1]
+		assert.Equal(t, "pod web-1: ImagePullBackOff", web.Pod)
+		assert.Contains(t, web.Message, "cannot pull its image")
+		assert.Equal(t, []string{"web"}, watched.followed)
+	}
+	c.runs("web", 1)
+	progress, _, err := executor.Run(t.Context(), plan, settled)
+	require.NoError(t, err)
+	assert.Equal(t, "a="+api.ReasonClusterOperatorDegraded, waitsFor(progress))
+	assert.Empty(t, watched.followed)
+}
+
 // TestDegradedLowerOperatorDoesNotHideFailures checks the same for an object that the server rejects.
 func TestDegradedLowerOperatorDoesNotHideFailures(t *testing.T) {
 	c := newCluster()

@@ -29,7 +29,7 @@ func ofPlatform(cv *configv1.ClusterVersion, object client.Object) client.Object
 func TestUninstallRecognizesKindsThatEndWithList(t *testing.T) {
 	t.Parallel()
 	cfg, c, cv := installed.Cluster(t)
-	collectGarbage(t, c)
+	installed.CollectGarbage(t, c)
 	crd := widgets()
 	crd.SetName("allowlists.example.com")
 	names := map[string]any{"plural": "allowlists", "singular": "allowlist", "kind": "AllowList", "listKind": "AllowListItems"}

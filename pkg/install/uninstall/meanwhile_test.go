@@ -55,7 +55,7 @@ func TestUninstallIncludesTheLastWrites(t *testing.T) {
 	t.Parallel()
 	cfg, c, cv := installed.Cluster(t)
 	require.NoError(t, c.Create(t.Context(), installed.Lease("", 1)))
-	collectGarbage(t, c)
+	installed.CollectGarbage(t, c)
 	write := sync.OnceFunc(func() {
 		assert.NoError(t, c.Create(t.Context(), ofPlatform(cv, configMap("last"))))
 		assert.NoError(t, c.Delete(t.Context(), configMap("of-the-platform")))
@@ -85,7 +85,7 @@ func TestUninstallKeepsThePlatformOfARecreatedClusterVersion(t *testing.T) {
 	t.Parallel()
 	cfg, c, cv := installed.Cluster(t)
 	require.NoError(t, c.Create(t.Context(), installed.Lease("", 1)))
-	collectGarbage(t, c)
+	installed.CollectGarbage(t, c)
 	write := sync.OnceFunc(func() {
 		metav1.SetMetaDataAnnotation(&cv.ObjectMeta, api.AllowDeletionAnnotation, "true")
 		assert.NoError(t, c.Update(t.Context(), cv))
@@ -109,7 +109,7 @@ func TestUninstallKeepsThePlatformOfARecreatedClusterVersion(t *testing.T) {
 func TestUninstallStopsIfTheClusterVersionReturns(t *testing.T) {
 	t.Parallel()
 	cfg, c, cv := installed.Cluster(t)
-	collectGarbage(t, c)
+	installed.CollectGarbage(t, c)
 	for _, removal := range []uninstall.Removal{{}, {Platform: true}} {
 		_, err := uninstall.Run(t.Context(), clock.RealClock{}, cfg, removal, func(r target.Result) {
 			if r.Kind == "ClusterVersion" {
@@ -132,7 +132,7 @@ func TestUninstallRenewsTheLeaseThroughout(t *testing.T) {
 	t.Parallel()
 	cfg, c, cv := installed.Cluster(t)
 	require.NoError(t, c.Create(t.Context(), installed.Lease("", 1)))
-	collectGarbage(t, c)
+	installed.CollectGarbage(t, c)
 	for i := range 6 {
 		require.NoError(t, c.Create(t.Context(), ofPlatform(cv, configMap(fmt.Sprintf("slow-%d", i)))))
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("slow-%d", i)}}

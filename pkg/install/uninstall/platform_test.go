@@ -39,7 +39,7 @@ import (
 func TestUninstallDeletesThePlatform(t *testing.T) {
 	t.Parallel()
 	cfg, c, cv := installed.Cluster(t)
-	collectGarbage(t, c)
+	installed.CollectGarbage(t, c)
 	claims := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "with-claims", Labels: map[string]string{api.OwnedByLabel: "version"}}}
 	require.NoError(t, c.Create(t.Context(), claims))
 	claim := &corev1.PersistentVolumeClaim{
@@ -149,7 +149,7 @@ func TestUninstallDeletesThePlatform(t *testing.T) {
 func TestInterruptedUninstallNamesTheContentOfNamespaces(t *testing.T) {
 	t.Parallel()
 	cfg, c, cv := installed.Cluster(t)
-	collectGarbage(t, c)
+	installed.CollectGarbage(t, c)
 	const held = "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances"
 	for i := range 12 {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("shop-%02d", i), Finalizers: []string{"example.com/slow"}}}
@@ -180,7 +180,7 @@ func TestInterruptedUninstallNamesTheContentOfNamespaces(t *testing.T) {
 func TestUninstallDeletesDataOnRequest(t *testing.T) {
 	t.Parallel()
 	cfg, c, cv := installed.Cluster(t)
-	collectGarbage(t, c)
+	installed.CollectGarbage(t, c)
 	crd := widgets()
 	require.NoError(t, c.Create(t.Context(), ofPlatform(cv, crd)))
 	ofUser := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Widget"}}
@@ -207,7 +207,7 @@ func TestUninstallDeletesDataOnRequest(t *testing.T) {
 func TestUninstallKeepsData(t *testing.T) {
 	t.Parallel()
 	cfg, c, cv := installed.Cluster(t)
-	collectGarbage(t, c)
+	installed.CollectGarbage(t, c)
 	crd := crdOf("cdi.kubevirt.io", "DataVolume")
 	require.NoError(t, c.Create(t.Context(), ofPlatform(cv, crd)))
 	volume := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "cdi.kubevirt.io/v1", "kind": "DataVolume"}}
@@ -317,7 +317,7 @@ func TestDryRunListsTheContentsOfNamespaces(t *testing.T) {
 func TestUninstallDeletesInReverseOrder(t *testing.T) {
 	t.Parallel()
 	cfg, c, _ := installed.Cluster(t)
-	collectGarbage(t, c)
+	installed.CollectGarbage(t, c)
 	inv := inventory.Inventory{Release: "1.0.0"}
 	brought := func(file string, document int, object client.Object) {
 		t.Helper()

@@ -105,7 +105,7 @@ func TestUninstallWaitsForTheLeaseWithoutAcknowledgement(t *testing.T) {
 	t.Parallel()
 	const seconds = 6
 	cfg, c, _ := installed.Cluster(t)
-	collectGarbage(t, c)
+	installed.CollectGarbage(t, c)
 	lease := installed.Lease("somewhere_1", seconds)
 	require.NoError(t, c.Create(t.Context(), lease))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -128,7 +128,7 @@ func TestUninstallWaitsForTheLeaseWithoutAcknowledgement(t *testing.T) {
 func TestUninstallStopsAnOperatorThatStarts(t *testing.T) {
 	t.Parallel()
 	cfg, c, _ := installed.Cluster(t)
-	collectGarbage(t, c)
+	installed.CollectGarbage(t, c)
 	pod := operatorPod("starting")
 	require.NoError(t, c.Create(t.Context(), pod))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -163,7 +163,7 @@ func operatorPod(name string) *corev1.Pod {
 func TestUninstallIgnoresFinishedPods(t *testing.T) {
 	t.Parallel()
 	cfg, c, _ := installed.Cluster(t)
-	collectGarbage(t, c)
+	installed.CollectGarbage(t, c)
 	evicted := operatorPod("evicted")
 	require.NoError(t, c.Create(t.Context(), evicted))
 	evicted.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted"}
@@ -183,7 +183,7 @@ func TestUninstallIgnoresFinishedPods(t *testing.T) {
 func TestUninstallNamesTheRemedyForALostNode(t *testing.T) {
 	t.Parallel()
 	cfg, c, _ := installed.Cluster(t)
-	collectGarbage(t, c)
+	installed.CollectGarbage(t, c)
 	lost := operatorPod("lost")
 	require.NoError(t, c.Create(t.Context(), lost))
 	require.NoError(t, c.Delete(t.Context(), lost))
@@ -214,7 +214,7 @@ func TestUninstallNamesTheRemedyForALostNode(t *testing.T) {
 func TestUninstallRefusesTheWrongNamespace(t *testing.T) {
 	t.Parallel()
 	cfg, c, _ := installed.Cluster(t)
-	collectGarbage(t, c)
+	installed.CollectGarbage(t, c)
 	const wrong = "default"
 	refuses := func(namespace, want string) {
 		t.Helper()
@@ -268,7 +268,7 @@ func TestUninstallRefusesTheWrongNamespace(t *testing.T) {
 func TestUninstallFindsAnOperatorOutsideTheDefaultNamespace(t *testing.T) {
 	t.Parallel()
 	cfg, c, _ := installed.Cluster(t)
-	collectGarbage(t, c)
+	installed.CollectGarbage(t, c)
 	require.NoError(t, c.Delete(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: api.OperatorNamespace, Name: target.Operator}}))
 	require.NoError(t, c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ops"}}))
 	require.NoError(t, c.Create(t.Context(), deploymentOf("ops", target.Operator), client.FieldOwner(target.Manager)))

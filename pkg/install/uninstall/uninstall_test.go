@@ -3,10 +3,8 @@ package uninstall_test
 import (
 	"context"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
@@ -32,40 +30,6 @@ import (
 	"github.com/cluster-version/cvo/test/fault"
 	"github.com/cluster-version/cvo/test/installed"
 )
-
-// collectGarbage plays the controllers that an API server alone lacks. One completes deletions with orphan propagation, the other empties
-// namespaces.
-func collectGarbage(t *testing.T, c client.Client) (orphaned func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	found := false
-	go func() {
-		defer close(ended)
-		for ctx.Err() == nil {
-			cv := &configv1.ClusterVersion{}
-			if err := c.Get(ctx, client.ObjectKey{Name: "version"}, cv); err == nil && cv.DeletionTimestamp != nil && slices.Contains(cv.Finalizers, metav1.FinalizerOrphanDependents) {
-				found = true
-				cv.Finalizers = nil
-				_ = c.Update(ctx, cv)
-			}
-			namespaces := &corev1.NamespaceList{}
-			_ = c.List(ctx, namespaces)
-			for i := range namespaces.Items {
-				if namespace := &namespaces.Items[i]; namespace.DeletionTimestamp != nil {
-					namespace.Spec.Finalizers = nil
-					_ = c.SubResource("finalize").Update(ctx, namespace)
-				}
-			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(installed.StepTick):
-			}
-		}
-	}()
-	t.Cleanup(func() { cancel(); <-ended })
-	return func() bool { cancel(); <-ended; return found }
-}
 
 func run(t *testing.T, cfg *rest.Config, removal uninstall.Removal) ([]target.Result, error) {
 	t.Helper()
@@ -112,7 +76,7 @@ func TestUninstallRemovesTheOperator(t *testing.T) {
 	require.True(t, installed.Exists(t, c, lease))
 	assert.Equal(t, "somewhere_1", *lease.Spec.HolderIdentity)
 
-	orphaned := collectGarbage(t, c)
+	orphaned := installed.CollectGarbage(t, c)
 	_, err = run(t, cfg, uninstall.Removal{Force: true})
 	require.NoError(t, err)
 	assert.True(t, orphaned(), "deleting the ClusterVersion orphans its objects")
@@ -143,7 +107,7 @@ func TestUninstallRemovesTheOperator(t *testing.T) {
 func TestUninstallRepeatsRequestsThatFailForNow(t *testing.T) {
 	t.Parallel()
 	cfg, c, _ := installed.Cluster(t)
-	collectGarbage(t, c)
+	installed.CollectGarbage(t, c)
 	unreliable := rest.CopyConfig(cfg)
 	var faults []*fault.Transport
 	unreliable.Wrap(func(next http.RoundTripper) http.RoundTripper {
@@ -221,7 +185,7 @@ func TestInterruptedUninstallCanBeCompleted(t *testing.T) {
 	assert.Empty(t, results)
 	assert.Zero(t, replicas(), "nothing is written")
 
-	collectGarbage(t, c)
+	installed.CollectGarbage(t, c)
 	_, err = run(t, cfg, uninstall.Removal{})
 	require.NoError(t, err, "another run continues")
 	_, err = install.Deploy(t.Context(), cfg, plan, inject.Values{}, nil)

@@ -118,7 +118,7 @@ func TestReplicaNamesTheProcessThatTookItsLease(t *testing.T) {
 	require.NoError(t, err)
 	r, err := replica.New(t.Context(), cfg, replica.Options{
 		UserAgent: "loser", Metrics: "loser", Namespace: "default", Lease: "loser", Identity: identity,
-		LeaseDuration: time.Minute, RenewDeadline: 3 * time.Second, RetryPeriod: 500 * time.Millisecond,
+		LeaseDuration: time.Minute, RenewDeadline: 30 * time.Second, RetryPeriod: 500 * time.Millisecond,
 	})
 	require.NoError(t, err)
 	ended := make(chan error, 1)

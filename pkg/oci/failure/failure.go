@@ -72,6 +72,9 @@ func explain(ref name.Reference, err error) error {
 			return &AccessError{kind: ErrUnauthorized, Err: err, Explanation: fmt.Sprintf(
 				"%v: registry %s denies access to %s: grant access to the account in the pull secret, or use another account", ErrUnauthorized, host, repository)}
 		case http.StatusNotFound:
+			if !lacksContent(status) {
+				return inaccessible("registry %s does not serve the API of a registry: check that it is running and that its address is correct", host)
+			}
 			return fmt.Errorf("%w: registry %s has no %s in %s: check the pullspec, or mirror the image to this registry: %w",
 				ErrNotFound, host, ref.Identifier(), repository, err)
 		case http.StatusTooManyRequests:
@@ -149,6 +152,15 @@ func StableText(err error) string {
 	return err.Error()
 }
 
+// IsRejection reports whether a registry does not accept what a request sends, for another reason than missing rights or its load.
+func IsRejection(err error) bool {
+	status, ok := errors.AsType[*transport.Error](err)
+	if !ok || status.StatusCode < http.StatusBadRequest || status.StatusCode >= http.StatusInternalServerError {
+		return false
+	}
+	return !slices.Contains([]int{http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooManyRequests}, status.StatusCode)
+}
+
 // NoConnection reports whether a registry refuses connections or does not respond, so that another request would only waste time. It is
 // false after any response, even an error, because the next request may succeed.
 func NoConnection(err error) bool {
@@ -211,8 +223,23 @@ func IsNotFound(err error) bool {
 	if attempts, ok := errors.AsType[*attemptsError](err); ok {
 		return attempts.Is(ErrNotFound)
 	}
-	var status *transport.Error
-	return errors.As(err, &status) && status.StatusCode == http.StatusNotFound
+	status, ok := errors.AsType[*transport.Error](err)
+	return ok && status.StatusCode == http.StatusNotFound && lacksContent(status)
+}
+
+// lacksContent reports whether a response with status 404 answers a request for content. The first request to a registry (/v2/) and the
+// request for a token get that status only from another server, such as an ingress whose registry is down.
+func lacksContent(status *transport.Error) bool {
+	request := status.Request
+	if request == nil {
+		return true
+	}
+	for request.Response != nil && request.Response.Request != nil { // a registry redirects to its storage
+		request = request.Response.Request
+	}
+	return slices.ContainsFunc([]string{"/manifests/", "/blobs/", "/referrers/", "/tags/list"}, func(part string) bool {
+		return strings.Contains(request.URL.Path, part)
+	})
 }
 
 // Attempt is the result of a request to one of several locations of the same content, such as a mirror.

@@ -301,7 +301,7 @@ func (c *copier) settle(ctx context.Context, n *node) error {
 func (c *copier) put(ctx context.Context, n *node, tags []string) error {
 	err := c.try(ctx, func(ctx context.Context) error { return n.to.Put(ctx, n.doc, tags) })
 	switch {
-	case isIncomplete(err) && len(n.lacks) > 0:
+	case len(n.lacks) > 0 && (isIncomplete(err) || failure.IsRejection(err)):
 		return &lackingError{fmt.Errorf("writing index %s of %s to %s: the source lacks %s of this index (%s): copy each from another registry, such as the publisher's, "+
 			"with 'crane copy OTHER@DIGEST %s@DIGEST', and run the command again; or turn off the registry's check, in distribution 3 with validation.manifests.indexes.platforms: none: %w", n.doc.Digest,
 			c.plan.Images[n.image].Name, n.to, printable.Count(len(n.lacks), "attestation"), printable.List(n.lacks, printable.Few), n.to, err)}
@@ -316,7 +316,7 @@ type lackingError struct{ error }
 
 func (e *lackingError) Unwrap() error { return e.error }
 
-// isIncomplete reports whether a registry rejected an index without some of its manifests. Repeating the request does not help.
+// isIncomplete reports whether a registry rejected an index and said that it lacks one of the index's manifests.
 func isIncomplete(err error) bool {
 	_, is := errors.AsType[*target.IncompleteError](err)
 	return is

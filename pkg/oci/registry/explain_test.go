@@ -31,6 +31,7 @@ func TestUnreachableRegistryIsExplained(t *testing.T) {
 		}},
 		{"it explains a closed connection", listen(t, func(c net.Conn) { _ = c.Close() }), "closes the connection without a response: check its log", registry.Options{}},
 		{"it explains a silent registry", listen(t, func(net.Conn) {}), "does not respond in time: check the load", registry.Options{Stall: 20 * time.Millisecond}},
+		{"it explains an ingress whose registry is down", absent(t), "does not serve the API of a registry: check that it is running", registry.Options{}},
 		{"it explains a server error", broken(t), "reports a server error: check its log", registry.Options{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -84,6 +85,14 @@ func listen(t *testing.T, serve func(net.Conn)) string {
 func broken(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusInternalServerError) }))
+	t.Cleanup(server.Close)
+	return strings.TrimPrefix(server.URL, "http://")
+}
+
+// absent returns the address of a server that is no registry.
+func absent(t *testing.T) string {
+	t.Helper()
+	server := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(server.Close)
 	return strings.TrimPrefix(server.URL, "http://")
 }

@@ -74,7 +74,7 @@ func (l *listening) start(t *testing.T) {
 // await receives requested reconciles until the obstacles have the expected state.
 func (l *listening) await(t *testing.T, what string, said func(upgradeable.Cluster) bool) {
 	t.Helper()
-	deadline := time.AfterFunc(30*time.Second, l.queue.ShutDown)
+	deadline := time.AfterFunc(2*time.Minute, l.queue.ShutDown)
 	defer deadline.Stop()
 	for !said(l.Cluster()) {
 		request, shutdown := l.queue.Get()

@@ -261,11 +261,11 @@ func (e *IncompleteError) Error() string {
 func (e *IncompleteError) Unwrap() error { return e.Err }
 
 // lacksEntry reports whether a registry rejected an index because it lacks one of its manifests. Distribution has an error code for this;
-// other registries use the code of a read.
+// other registries use the codes of reads.
 func lacksEntry(err error) bool {
 	status, ok := errors.AsType[*transport.Error](err)
 	return ok && slices.ContainsFunc(status.Errors, func(d transport.Diagnostic) bool {
-		return d.Code == transport.ManifestBlobUnknownErrorCode || d.Code == transport.ManifestUnknownErrorCode
+		return d.Code == transport.ManifestBlobUnknownErrorCode || d.Code == transport.ManifestUnknownErrorCode || d.Code == transport.BlobUnknownErrorCode
 	})
 }
 

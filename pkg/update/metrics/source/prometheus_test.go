@@ -21,7 +21,6 @@ import (
 
 	configv1 "github.com/openshift/api/config/v1"
 	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
-	"github.com/prometheus/common/model"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -314,11 +313,9 @@ func TestNewPrometheusRejectsInvalidAddresses(t *testing.T) {
 	require.EqualError(t, err, "a token must not be sent to http://user:xxxxx@prometheus without TLS: use https or no token")
 }
 
-// TestRealPrometheusAnswers queries a real server if one is installed.
+// TestRealPrometheusAnswers queries a real server.
 func TestRealPrometheusAnswers(t *testing.T) {
-	var address string
-	if fixture.HasPrometheus() {
-		address = fixture.RunPrometheus(t, `
+	address := fixture.RunPrometheus(t, `
 groups:
 - name: all
   rules:
@@ -333,18 +330,6 @@ groups:
     for: 1h
     labels: {severity: critical}
 `, `ALERTS{alertname="EtcdDown",alertstate="firing"}`)
-	} else {
-		server := fixture.StartQueryAPI(t)
-		server.Answer(`cluster_operator_up{name="dns"}`, 1)
-		server.Answer(`cluster_operator_up{name="etcd"}`, 0)
-		server.Answer(`cluster_operator_up`, 1, 0)
-		server.Answer(`cluster_operator_up offset 1d`)
-		server.Alert(promv1.Alert{
-			State: promv1.AlertStateFiring, Labels: model.LabelSet{"alertname": "EtcdDown", "severity": "critical"},
-			Annotations: model.LabelSet{"summary": "etcd is down", "description": "Nothing works", "runbook_url": "https://example.com/etcd"},
-		}, promv1.Alert{State: promv1.AlertStatePending, Labels: model.LabelSet{"alertname": "Patience", "severity": "critical"}})
-		address = server.URL()
-	}
 	e := risk.New(clock.RealClock{}, prometheusAt(t, source.PrometheusOptions{URL: address}), risk.Options{})
 	got := e.Evaluate(t.Context(), []configv1.ConditionalUpdateRisk{
 		ruled("Yes", query(`cluster_operator_up{name="dns"}`)), ruled("No", query(`cluster_operator_up{name="etcd"}`)),
