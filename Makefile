@@ -118,7 +118,6 @@ helm: ## Build into bin/peers the Helm that tests install the chart with, once (
 .PHONY: modules
 modules:
 	@hack/download.sh
-	@cd tools && ../hack/download.sh
 
 # A release carries the CRDs of the API module that go.mod pins; they are read from the module, not kept here.
 .PHONY: crds
@@ -324,7 +323,7 @@ verify: verify-generated verify-format lint verify-modules verify-words ## Check
 golangci-lint: .cache/golangci-lint
 .cache/golangci-lint: tools/go.mod
 	@echo 'golangci-lint: building it takes up to 5 minutes on two cores, unless it is in the cache of Go'
-	@go -C tools mod download
+	@cd tools && ../hack/download.sh
 	@$(GOLANGCI_LINT) version
 	@mkdir -p $(@D) && touch $@
 

@@ -84,27 +84,32 @@ func TestOverridesDoNotReplaceAnInstall(t *testing.T) {
 // TestNoUpdateServiceIsNoRisk updates a cluster without a channel. Only if the operator was started with an update service, the history
 // records that the update is not known to be recommended.
 func TestNoUpdateServiceIsNoRisk(t *testing.T) {
-	for service, risk := range map[string]string{"": "", "https://updates.example/graph": "Configured channel is unset, so the recommended status"} {
-		registry, work := newShelf("1.0.0", "1.1.0"), slots{}
-		s := newScribe(t, func(p *parts) { p.stages, p.runner, p.options.Updates.Default = registry.stages(), work, service })
-		s.edit(t, func(cv *configv1.ClusterVersion) {
-			wants(cv, configv1.Update{Image: imageOf("1.1.0"), Version: "1.1.0"})
-		})
-		cv := s.get(t)
-		cv.Status = clusterAt(completed("1.0.0")).Status
-		require.NoError(t, s.client.Status().Update(t.Context(), cv))
-		for range 3 {
+	for name, tt := range map[string]struct{ service, risk string }{
+		"no service":        {},
+		"an update service": {"https://updates.example/graph", "Configured channel is unset, so the recommended status"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			registry, work := newShelf("1.0.0", "1.1.0"), slots{}
+			s := newScribe(t, func(p *parts) { p.stages, p.runner, p.options.Updates.Default = registry.stages(), work, tt.service })
+			s.edit(t, func(cv *configv1.ClusterVersion) {
+				wants(cv, configv1.Update{Image: imageOf("1.1.0"), Version: "1.1.0"})
+			})
+			cv := s.get(t)
+			cv.Status = clusterAt(completed("1.0.0")).Status
+			require.NoError(t, s.client.Status().Update(t.Context(), cv))
+			for range 3 {
+				s.later(t)
+				work[background.SlotAccept].step(t.Context())
+			}
 			s.later(t)
-			work[background.SlotAccept].step(t.Context())
-		}
-		s.later(t)
-		entry := s.get(t).Status.History[0]
-		require.Equal(t, "1.1.0", entry.Version)
-		if risk == "" {
-			assert.Empty(t, entry.AcceptedRisks)
-		} else {
-			assert.Contains(t, entry.AcceptedRisks, risk)
-		}
+			entry := s.get(t).Status.History[0]
+			require.Equal(t, "1.1.0", entry.Version)
+			if tt.risk == "" {
+				assert.Empty(t, entry.AcceptedRisks)
+			} else {
+				assert.Contains(t, entry.AcceptedRisks, tt.risk)
+			}
+		})
 	}
 }
 

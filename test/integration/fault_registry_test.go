@@ -168,14 +168,14 @@ func pullSecretExpired(f *faultPlatform) {
 	// By now the operator has tried a few times and would not retry by itself for a while.
 	require.Eventually(f.t, func() bool {
 		data, err := os.ReadFile(f.cvo.log)
-		return err == nil && strings.Count(string(data), `"release not accepted"`) >= refusals+5
+		return err == nil && strings.Count(string(data), `"release not accepted"`) >= refusals+4
 	}, 2*time.Minute, 50*time.Millisecond)
 
 	secret.Data[corev1.DockerConfigJsonKey] = fmt.Appendf(nil, `{"auths": {%q: {"username": "cluster", "password": "new"}}}`, host)
 	require.NoError(f.t, f.client.Update(f.t.Context(), secret))
 	edited := time.Now()
 	f.await(version+" to be retrieved", reportedWithin+slower, func(cv *configv1.ClusterVersion) bool { return cv.Status.Desired.Version == version })
-	assert.Less(f.t, time.Since(edited), 25*time.Second, "the edit triggers the attempt; the next timed one is 32 seconds away")
+	assert.Less(f.t, time.Since(edited), 10*time.Second, "the edit triggers the attempt; the next timed one is sixteen seconds away")
 	f.t.Logf("retrieved %v after the edit", time.Since(edited).Round(time.Millisecond))
 	o.over(edited)
 }

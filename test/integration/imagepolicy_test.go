@@ -111,9 +111,9 @@ func TestEditedImagePolicyIsJudgedAtOnce(t *testing.T) {
 	policy := imagePolicy("shop", s.host+"/platform", s.shop.pem)
 	s.put(policy)
 	assert.Contains(t, s.rejected(s.release("1.1.0", "platform/release", s.vendor)), "against "+shopPolicy(s)+";")
-	time.Sleep(31 * time.Second) // attempts follow after 2, 4, 8 and 16 seconds; the next one would follow after 32
+	time.Sleep(15 * time.Second) // attempts follow after 2, 4 and 8 seconds; the next one would follow after 16
 
-	const soon = 25 * time.Second
+	const soon = 10 * time.Second
 	policy.Spec.Scopes[0] = configv1.ImageScope(s.host)
 	require.NoError(t, s.client.Update(t.Context(), policy))
 	s.awaitWithin("the release to be rejected by the edited policy", soon, func(cv *configv1.ClusterVersion) bool {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -59,13 +60,18 @@ func TestInventoryKeepsDroppedObjects(t *testing.T) {
 	p.operator(first.ByDigest())
 	retention := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "example-backup", Name: "retention"}}
 	retention.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+	deleted := object{"", "configmaps", "example-backup", "retention"}
 	require.Eventually(t, func() bool { // it is recreated when the new process knows the cluster
 		_ = p.client.Delete(t.Context(), retention.DeepCopy())
-		return len(p.appliedSince(begin)) > 0
+		return slices.Contains(p.appliedSince(begin), deleted)
 	}, time.Minute, time.Second)
+	for _, o := range p.appliedSince(begin) {
+		// The operators of the platform may write their status while no process runs; then one apply without a change follows.
+		assert.True(t, o == deleted || o.resource == "clusteroperators", "%v", o)
+	}
 	for _, e := range env.Changes(p.audit(time.Time{})) {
 		if e.Received.After(begin) && isOfPlatform(e) {
-			assert.Equal(t, object{"", "configmaps", "example-backup", "retention"}, objectOf(e), "a restart changes only the deleted object")
+			assert.Equal(t, deleted, objectOf(e), "a restart changes only the deleted object")
 		}
 	}
 

@@ -463,7 +463,7 @@ func TestEmptyReleaseIsAcceptedWithAWarning(t *testing.T) {
 	assert.True(t, a.Done)
 	const nothing = "none of the 1 manifests of release 1.1.0 is for this cluster: no annotation include.release.openshift.io/edge (1)"
 	assert.Equal(t, `Payload loaded version="1.1.0" image="`+imageOf("1.1.0")+`" architecture=""; warning: `+nothing, a.Message)
-	assert.Contains(t, emitted, event.Event{Kind: "Warning", Reason: api.EventNothingIncluded, Message: nothing})
+	assert.Contains(t, emitted, event.Event{Kind: "Warning", Reason: api.EventNothingIncluded, Message: "The cluster gets no component: " + nothing})
 
 	in.Settings.Profile = ""
 	a, emitted = try(t, in, request.Target{Image: imageOf("1.1.0")})

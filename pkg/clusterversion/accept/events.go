@@ -37,7 +37,7 @@ func Events(before, after Acceptance) []event.Event {
 			events = append(events, event.Normal(api.EventCapabilityEnabled, "%s", enables))
 		}
 		if nothing := after.Nothing(); nothing != "" {
-			events = append(events, event.Warning(api.EventNothingIncluded, "%s", nothing))
+			events = append(events, event.Warning(api.EventNothingIncluded, "The cluster gets no component: %s", nothing))
 		}
 		if skipped := after.Payload.Skipped; len(skipped) > 0 {
 			texts := make([]string, len(skipped))

@@ -84,6 +84,7 @@ func (p *pass) handOver(n *taskgraph.Node, s *slot) {
 	if s.verdict.Reason == api.ReasonFight {
 		trouble = s.verdict.Message // the reason why there are no pods
 	}
+	s.entry.wait.matched = gate.Verdict{} // the handover is the reason for the wait
 	s.verdict = waitFor(api.ReasonOperatorHandover, "waiting for %s to take over", name)
 	if s.entry.wait.flushError != "" {
 		s.verdict.Message += " (it will apply all objects again, because saving the inventory failed: " + s.entry.wait.flushError + ")"

@@ -24,11 +24,13 @@ import (
 // replacing returns an update to a release whose operator has the image "new".
 func replacing(t *testing.T) *rollout.Plan {
 	t.Helper()
-	return newPlan(t, release.Updating,
-		parse(t, "00_a_30", `{apiVersion: apps/v1, kind: Deployment, metadata: {namespace: openshift-cluster-version, name: cluster-version-operator},
-			spec: {template: {spec: {containers: [{name: cluster-version-operator, image: new}]}}}}`),
-		configMap(t, "00_a_40", "before"), configMap(t, "10_b_01", "beyond"),
-	)
+	return newPlan(t, release.Updating, operatorDeployment(t), configMap(t, "00_a_40", "before"), configMap(t, "10_b_01", "beyond"))
+}
+
+func operatorDeployment(t *testing.T) *manifest.Manifest {
+	t.Helper()
+	return parse(t, "00_a_30", `{apiVersion: apps/v1, kind: Deployment, metadata: {namespace: openshift-cluster-version, name: cluster-version-operator},
+		spec: {template: {spec: {containers: [{name: cluster-version-operator, image: new}]}}}}`)
 }
 
 // handover returns the Handover of a process with the given image.
@@ -197,6 +199,35 @@ func TestHandoverSurvivesARevertedDeployment(t *testing.T) {
 			assert.Equal(t, api.ReasonOperatorHandover, progress.Problems[0].Reason, "no object after the operator is applied")
 			assert.Contains(t, progress.Problems[0].Message, `was repeatedly changed by field manager "cluster-version-operator"`)
 			assert.NotZero(t, progress.RetryAt)
+		})
+	})
+
+	t.Run("a fight fails the update no earlier if a lower operator is degraded", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster()
+			executor := c.executor()
+			executor.Handover = handover("old")
+			plan := newPlan(t, release.Updating, clusterOperator(t, "00_a_10", "lower", "1.1.0"), operatorDeployment(t))
+			var settled rollout.Settled
+			pass := func(degraded string) report.Progress {
+				t.Helper()
+				c.report("lower", "True", degraded, "1.1.0")
+				progress, next, err := executor.Run(t.Context(), plan, settled)
+				require.NoError(t, err)
+				settled = next
+				return progress
+			}
+			for range 30 {
+				pass("False")
+				c.touch(operator, byNamesake)
+				time.Sleep(time.Second)
+			}
+			progress := pass("False")
+			require.Len(t, progress.Problems, 1)
+			require.Contains(t, progress.Problems[0].Message, "was repeatedly changed")
+			for _, problem := range pass("True").Problems {
+				assert.NotEqual(t, api.ReasonFight, problem.Reason)
+			}
 		})
 	})
 }

@@ -175,9 +175,11 @@ func (p *pass) waitingWorkloads() []*manifest.Manifest {
 	defer p.mu.Unlock()
 	var out []*manifest.Manifest
 	for _, n := range p.plan.Graph.Tasks() {
+		if !p.plan.tasks[n.Index].workload {
+			continue
+		}
 		s := p.latest(n)
-		unsettled := s.verdict.State == gate.Waiting || s.verdict.State == gate.Failed
-		if p.plan.tasks[n.Index].workload && s.visited && s.err == nil && unsettled {
+		if s.visited && s.err == nil && (s.verdict.State == gate.Waiting || s.verdict.State == gate.Failed) {
 			out = append(out, n.Manifest)
 		}
 	}

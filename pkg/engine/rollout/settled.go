@@ -75,7 +75,7 @@ type wait struct {
 	since time.Time
 	// retry describes the next attempt after a failure.
 	retry retry
-	// matched is the verdict of match in the last visit.
+	// matched is the verdict of match in the last visit. Of it, latest uses fights and deletions.
 	matched gate.Verdict
 	// flushError is the error from saving the inventory before handing over to this object; empty if that succeeded.
 	flushError string

@@ -152,15 +152,6 @@ func StableText(err error) string {
 	return err.Error()
 }
 
-// IsRejection reports whether a registry does not accept what a request sends, for another reason than missing rights or its load.
-func IsRejection(err error) bool {
-	status, ok := errors.AsType[*transport.Error](err)
-	if !ok || status.StatusCode < http.StatusBadRequest || status.StatusCode >= http.StatusInternalServerError {
-		return false
-	}
-	return !slices.Contains([]int{http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooManyRequests}, status.StatusCode)
-}
-
 // NoConnection reports whether a registry refuses connections or does not respond, so that another request would only waste time. It is
 // false after any response, even an error, because the next request may succeed.
 func NoConnection(err error) bool {
@@ -227,19 +218,14 @@ func IsNotFound(err error) bool {
 	return ok && status.StatusCode == http.StatusNotFound && lacksContent(status)
 }
 
-// lacksContent reports whether a response with status 404 answers a request for content. The first request to a registry (/v2/) and the
-// request for a token get that status only from another server, such as an ingress whose registry is down.
+// lacksContent reports whether a response with status 404 answers a request for content. The first request to a registry and the request for
+// a token get that status only from another server, such as an ingress whose registry is down.
 func lacksContent(status *transport.Error) bool {
-	request := status.Request
-	if request == nil {
+	if status.Request == nil {
 		return true
 	}
-	for request.Response != nil && request.Response.Request != nil { // a registry redirects to its storage
-		request = request.Response.Request
-	}
-	return slices.ContainsFunc([]string{"/manifests/", "/blobs/", "/referrers/", "/tags/list"}, func(part string) bool {
-		return strings.Contains(request.URL.Path, part)
-	})
+	url := status.Request.URL
+	return url.Path != "/v2/" && !url.Query().Has("scope") && !url.Query().Has("service")
 }
 
 // Attempt is the result of a request to one of several locations of the same content, such as a mirror.

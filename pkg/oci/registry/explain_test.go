@@ -43,6 +43,7 @@ func TestUnreachableRegistryIsExplained(t *testing.T) {
 				require.NoError(t, err)
 				_, err = remote.Get(ref, append(access.Remote(), remote.WithContext(t.Context()))...)
 				require.Error(t, err)
+				assert.False(t, failure.IsNotFound(err))
 				err = failure.Explain("resolving", ref, err)
 				var inaccessible *failure.AccessError
 				require.ErrorAs(t, err, &inaccessible)
