@@ -223,7 +223,7 @@ func discovered(t *testing.T, crd *manifest.Manifest) {
 	require.Eventually(t, func() bool {
 		list, err := d.ServerResourcesForGroupVersion(group + "/" + version)
 		return err == nil && slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Kind == kind })
-	}, 30*time.Second, 20*time.Millisecond)
+	}, time.Minute, 20*time.Millisecond)
 }
 
 // ours returns the managedFields entry of our applies in an object, or nil if there is none.
@@ -294,6 +294,6 @@ func encodedBundle(t *testing.T) string {
 
 // eventually and tick are for actions that the server completes a moment later.
 const (
-	eventually = 30 * time.Second
+	eventually = time.Minute
 	tick       = 20 * time.Millisecond
 )

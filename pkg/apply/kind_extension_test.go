@@ -298,7 +298,7 @@ spec:
 	require.Eventually(t, func() bool {
 		stored, _, _ := unstructured.NestedStringSlice(live(t, both).Object, "status", "storedVersions")
 		return len(stored) == 2
-	}, 30*time.Second, 20*time.Millisecond)
+	}, time.Minute, 20*time.Millisecond)
 
 	_, err := a.Apply(t.Context(), manifestOf(version("v1", "true")), release.Updating)
 	var failed *failure.Error

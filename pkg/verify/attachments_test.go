@@ -83,12 +83,12 @@ func TestUnknownSignaturesOfADeadRegistryAreReported(t *testing.T) {
 	require.NoError(t, err)
 	keys := []sigstore.PublicKey{publicKey(t, "team", newKey(t, "P-256"))}
 	keyrings := []openpgp.Keyring{keyring(t, "a", newEntity(t, "alice"))}
-	sources := verify.Sources{Local: []store.Store{memory{name: "memory"}}, Attachments: reader, StoreTimeout: 50 * time.Millisecond}
+	sources := verify.Sources{Local: []store.Store{memory{name: "memory"}}, Attachments: reader, StoreTimeout: time.Second}
 	refusal := func(trust policy.Policy) *verify.UnverifiedError {
 		_, err := newVerifier(t, trust, sources).Verify(t.Context(), release.Image{Pullspec: host + "/a/b", Digest: digest})
 		require.ErrorIs(t, err, verify.ErrUnverified)
 		require.ErrorContains(t, err, "signatures attached to the image: registry "+host+" does not respond in time: check the load")
-		require.ErrorContains(t, err, "no answer within 50ms")
+		require.ErrorContains(t, err, "no answer within 1s")
 		refused, _ := errors.AsType[*verify.UnverifiedError](err)
 		return refused
 	}
@@ -231,7 +231,7 @@ func TestSignatureOfTheMirrorSufficesIfTheSourceIsSilent(t *testing.T) {
 			other, _ := keySigner(t)
 			require.NoError(t, other.Attach(t.Context(), copied))
 			_, otherTrust := keySigner(t)
-			sources.StoreTimeout = 200 * time.Millisecond
+			sources.StoreTimeout = 2 * time.Second
 			_, err = newVerifier(t, otherTrust, sources).Verify(t.Context(), requested)
 			require.ErrorContains(t, err, copied.Repository()+":sha256-"+copied.Digest.Hex()+".sig: team: not signed with this key")
 			require.ErrorContains(t, err, "registry "+silent+" does not respond in time")

@@ -142,7 +142,7 @@ var flags = map[string]string{
 func (e *Env) configure(o Options) error {
 	timeout := o.StartTimeout
 	if timeout == 0 {
-		timeout = time.Minute
+		timeout = 4 * time.Minute // envtest notices a process that ends
 	}
 	e.testEnv = &envtest.Environment{ControlPlaneStartTimeout: timeout, ControlPlaneStopTimeout: time.Minute}
 

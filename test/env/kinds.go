@@ -3,6 +3,7 @@ package env
 import (
 	"path/filepath"
 	"testing"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
@@ -22,7 +23,7 @@ func DefinitionFile(t testing.TB, name string) string {
 // Serve makes the control plane serve the kind of a definition in the API module until forget is called.
 func (e *Env) Serve(t testing.TB, file string) (forget func()) {
 	t.Helper()
-	options := envtest.CRDInstallOptions{ErrorIfPathMissing: true, Paths: []string{DefinitionFile(t, file)}}
+	options := envtest.CRDInstallOptions{ErrorIfPathMissing: true, MaxTime: time.Minute, Paths: []string{DefinitionFile(t, file)}}
 	if _, err := envtest.InstallCRDs(e.Config("test"), options); err != nil {
 		t.Fatal(err)
 	}

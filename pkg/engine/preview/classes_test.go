@@ -159,7 +159,7 @@ spec: {hard: {count/services: "0"}}
 				assert.Equal(c, tt.want, o.Verdict)
 				assert.Contains(c, o.Message, tt.says)
 				assert.Contains(c, o.Remedy, tt.remedy)
-			}, 30*time.Second, 100*time.Millisecond)
+			}, time.Minute, 100*time.Millisecond)
 		})
 	}
 }
@@ -209,7 +209,7 @@ subjects: [{kind: User, name: reader, apiGroup: rbac.authorization.k8s.io}]
 	require.Eventually(t, func() bool { // the authorizer needs a moment to read permissions
 		report, _ = lookBy(t, cfg, files(t, "1.1.0", texts), Options{})
 		return report.Totals.NotAsked == 2
-	}, 30*time.Second, 100*time.Millisecond)
+	}, time.Minute, 100*time.Millisecond)
 	assert.Equal(t, 2, report.Totals.Created)
 	assert.Equal(t, 1, report.Totals.Changed, "only our objects have the label")
 	require.Len(t, report.NotAllowed, 1)

@@ -74,7 +74,7 @@ func install(t *testing.T, p *payload.Payload) {
 			require.NoError(c, err)
 			_, err = kinds.NewMapper(clock.RealClock{}, d, nil).Mapping(t.Context(), m.GVK())
 			require.NoError(c, err, "the applier knows the kinds of the release before discovery does")
-		}, 30*time.Second, 20*time.Millisecond, m)
+		}, time.Minute, 20*time.Millisecond, m)
 	}
 }
 

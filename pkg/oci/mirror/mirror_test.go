@@ -326,10 +326,15 @@ func TestCopyStopsWithItsContext(t *testing.T) {
 	p := publish(t, source, "1.0.0", 3)
 	plan, _, err := planOf(t, p.image.Pullspec, targetAt(t, destination), false, mirror.Options{})
 	require.NoError(t, err)
-	destination.AddFault(fixture.Fault{Match: fixture.MatchPath("/uploads/"), Delay: time.Hour})
 	why := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	time.AfterFunc(200*time.Millisecond, func() { cancel(why) })
+	destination.AddFault(fixture.Fault{Delay: time.Hour, Match: func(r *http.Request) bool {
+		uploads := strings.Contains(r.URL.Path, "/uploads/")
+		if uploads {
+			cancel(why)
+		}
+		return uploads
+	}})
 	_, err = plan.Copy(ctx)
 	require.ErrorIs(t, err, why)
 	assert.ErrorContains(t, err, "run the command again")

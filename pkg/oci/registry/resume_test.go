@@ -70,7 +70,7 @@ func ranges(r *fixture.Registry) []string {
 }
 
 // silence is the stall limit in tests with a silent registry. A working registry responds sooner, even on a busy machine.
-const silence = time.Second
+const silence = 3 * time.Second
 
 func from(offset int) string { return fmt.Sprintf("bytes=%d-%d", offset, len(content)-1) }
 

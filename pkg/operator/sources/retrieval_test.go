@@ -97,7 +97,14 @@ func TestChangedInputsAreReported(t *testing.T) {
 		_, err := policies.Create(t.Context(), policy("first"), metav1.CreateOptions{})
 		return err == nil
 	}, time.Minute, 50*time.Millisecond)
-	settled() // the watch begins once the kind is served, possibly with this policy
+	require.Eventually(t, func() bool { // the watch begins once the kind is served
+		edits++
+		patch := fmt.Appendf(nil, `{"spec":{"scopes":["example.com/edit-%d"]}}`, edits)
+		_, err := policies.Patch(t.Context(), "first", types.MergePatchType, patch, metav1.PatchOptions{})
+		require.NoError(t, err)
+		return len(changes) > 0
+	}, time.Minute, pace)
+	settled()
 
 	reported("a new policy", func() error {
 		_, err := policies.Create(t.Context(), policy("second"), metav1.CreateOptions{})

@@ -238,7 +238,7 @@ func eventually(t *testing.T, c client.Client, object client.Object, condition f
 	t.Helper()
 	require.Eventually(t, func() bool {
 		return c.Get(t.Context(), client.ObjectKeyFromObject(object), object) == nil && condition()
-	}, 20*time.Second, 10*time.Millisecond, "%T %s", object, object.GetName())
+	}, time.Minute, 10*time.Millisecond, "%T %s", object, object.GetName())
 }
 
 func version(operator *configv1.ClusterOperator) string {
