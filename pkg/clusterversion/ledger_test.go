@@ -10,16 +10,19 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply"
 	"github.com/cluster-version/cvo/pkg/clusterversion/ledger"
+	"github.com/cluster-version/cvo/pkg/engine/gate"
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/engine/observe"
 	"github.com/cluster-version/cvo/pkg/engine/rollout"
@@ -49,6 +52,18 @@ type seesNothing struct{ rollout.Observer }
 
 func (seesNothing) Look(context.Context, *manifest.Manifest, bool) observe.Look {
 	return observe.Look{}
+}
+
+// callsBack is an Observer that calls back when a visit evaluates a gate, so between the apply and the end of the visit.
+type callsBack struct {
+	seesNothing
+
+	checked func()
+}
+
+func (o callsBack) Object(manifest.ID) gate.Object {
+	o.checked()
+	return nil
 }
 
 // savedInventory is an in-memory store.
@@ -121,6 +136,49 @@ func TestReplacedRolloutSavesNoInventory(t *testing.T) {
 	}
 	slices.Sort(names)
 	assert.Equal(t, []string{"kept", "left", "made"}, names)
+}
+
+// TestResultOfAVisitIsSavedAfterIt saves the inventory after the apply of a Deployment and before the end of the visit.
+func TestResultOfAVisitIsSavedAfterIt(t *testing.T) {
+	store := &savedInventory{}
+	l := ledger.New(clock.RealClock{}, store)
+	_, err := l.Open(t.Context(), logr.Discard())
+	require.NoError(t, err)
+	list, err := manifest.Parse("0000_10_x_a.yaml", []byte("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a, namespace: default}"), manifest.Limits{})
+	require.NoError(t, err)
+	p := &payload.Payload{Release: release.Release{Version: "1.0.0"}, Manifests: list}
+	plan, err := rollout.NewPlan(p.Release, p.Manifests, release.Updating)
+	require.NoError(t, err)
+	executor := &rollout.Executor{Clock: clock.RealClock{}, Applier: takesAll{}, Rand: rand.New(rand.NewPCG(1, 1))}
+	save := func() { require.NoError(t, l.Flush(t.Context(), logr.Discard(), plan, executor)) }
+	executor.Observer = callsBack{checked: save}
+	_, ok := l.Begin(p, plan, executor)
+	require.True(t, ok)
+	_, _, err = executor.Run(t.Context(), plan, rollout.Settled{})
+	require.NoError(t, err)
+	require.Equal(t, 1, store.saves)
+	assert.Empty(t, store.Records)
+	save()
+	assert.Contains(t, store.Records, list[0].ID())
+}
+
+// TestNextRolloutSavesTheEndOfTheLast ends a rollout shortly after a save. The next rollout does not wait with its first save.
+func TestNextRolloutSavesTheEndOfTheLast(t *testing.T) {
+	store := &savedInventory{}
+	l := ledger.New(clocktesting.NewFakePassiveClock(time.Now()), store)
+	_, err := l.Open(t.Context(), logr.Discard())
+	require.NoError(t, err)
+	plan, executor := rolledOut(t, l, "1.0.0", "a")
+	require.NoError(t, l.Flush(t.Context(), logr.Discard(), plan, executor))
+	rolledOut(t, l, "1.0.0", "a", "b")
+	next := &rollout.Executor{}
+	p := &payload.Payload{Release: release.Release{Version: "1.0.0"}}
+	plan, err = rollout.NewPlan(p.Release, nil, release.Reconciling)
+	require.NoError(t, err)
+	_, ok := l.Begin(p, plan, next)
+	require.True(t, ok)
+	l.Step(logr.Discard(), plan, next)(t.Context())
+	assert.Len(t, store.Records, 2)
 }
 
 // TestObjectsOfSkippedFilesAreNoOrphans begins a release with a file that the operator cannot read.

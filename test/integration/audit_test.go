@@ -2,6 +2,7 @@ package integration_test
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -72,6 +73,12 @@ func (p *platform) audit(since time.Time) []env.AuditEvent {
 		}
 	}
 	return recent
+}
+
+// changesSince returns the requests since a time that changed an object.
+func (p *platform) changesSince(begin time.Time) []env.AuditEvent {
+	p.t.Helper()
+	return slices.DeleteFunc(env.Changes(p.audit(time.Time{})), func(e env.AuditEvent) bool { return !e.Received.After(begin) })
 }
 
 // rest waits until the operator has written nothing for a second, because it applies changes of a cluster's configuration to manifests as

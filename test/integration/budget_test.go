@@ -14,7 +14,6 @@ import (
 	"github.com/cluster-version/cvo/pkg/operator/rolloutpage"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/test/endpoint"
-	"github.com/cluster-version/cvo/test/env"
 )
 
 // writesPerManifest is the limit of write requests for an install or an update, per manifest of the release. It includes rejected requests,
@@ -58,11 +57,9 @@ func isIndependent(resource string) bool {
 // version of Secrets, so requests for them count as changes unless they were rejected.
 func (p *platform) changedSince(begin time.Time) []string {
 	p.t.Helper()
-	all, err := env.Audit(p.env.AuditLog)
-	require.NoError(p.t, err)
 	var names []string
-	for _, e := range env.Changes(all) {
-		if strings.HasPrefix(e.UserAgent, operatorAgent) && e.Received.After(begin) && !isIndependent(e.Object.Resource) {
+	for _, e := range p.changesSince(begin) {
+		if strings.HasPrefix(e.UserAgent, operatorAgent) && !isIndependent(e.Object.Resource) {
 			names = append(names, e.Object.String())
 		}
 	}

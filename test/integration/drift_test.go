@@ -28,7 +28,7 @@ func TestDriftIsRepairedByOneWrite(t *testing.T) {
 	p.start("operators")
 	p.operator(r.from.ByDigest())
 	p.await("4.22.9 to complete", 3*time.Minute, completed("4.22.9"))
-	p.awaitRecords("4.22.9")
+	p.awaitRecords("4.22.9", time.Time{})
 
 	begin := time.Now()
 	kinds := p.vandalize(r.fromDir, driftEdits)

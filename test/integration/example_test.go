@@ -56,7 +56,7 @@ func TestExamplePlatformInstallsAndUpdates(t *testing.T) {
 	assert.True(t, cv.Status.History[0].Verified)
 	require.NotNil(t, p.object("v1", "Service", "example-dns", "example-dns-legacy"))
 
-	p.awaitRecords("1.0.0")
+	p.awaitRecords("1.0.0", time.Time{})
 	operator.kill()
 	p.releaseLease()
 	begin := time.Now()

@@ -292,7 +292,7 @@ func TestHandoverContinuesWithoutTheInventory(t *testing.T) {
 	})
 	h.await("4.2.1", 2*time.Minute, at("4.2.1"))
 	h.replicas.settled(to)
-	h.awaitRecords("4.2.1")
+	h.awaitRecords("4.2.1", time.Time{})
 
 	writes := map[string][]string{}
 	for _, e := range h.operatorWrites(began, h.replicas.users(to)) {

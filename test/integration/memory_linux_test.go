@@ -44,7 +44,7 @@ func TestTenantObjectsCostNoMemory(t *testing.T) {
 	p.start("operators")
 	operator := p.operator(first.ByDigest())
 	p.await("1.0.0 to complete", time.Minute, completed("1.0.0"))
-	p.awaitRecords("1.0.0")
+	p.awaitRecords("1.0.0", time.Time{})
 	operator.end(t)
 
 	core, err := corev1client.NewForConfig(p.env.Config("tenant"))

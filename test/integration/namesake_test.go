@@ -83,7 +83,7 @@ func (p *platform) installExample() (first, second string, operator *process) {
 	p.start("operators")
 	operator = p.operator(img.ByDigest())
 	p.await("1.0.0 to complete", 2*time.Minute, completed("1.0.0"))
-	p.awaitRecords("1.0.0")
+	p.awaitRecords("1.0.0", time.Time{})
 	p.rest()
 	return img.ByDigest(), next.ByDigest(), operator
 }
@@ -110,7 +110,7 @@ func TestGrantsWithOurFieldManagerAreReverted(t *testing.T) {
 	}
 	assert.True(t, caught, "a write falls into the second of our own")
 
-	p.awaitRecords("1.0.0")
+	p.awaitRecords("1.0.0", time.Time{})
 	p.rest()
 	operator.end(t)
 	p.widen()

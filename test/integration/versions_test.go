@@ -23,14 +23,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion/archive"
-	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/test/fixture"
 )
@@ -228,8 +226,9 @@ func TestOlderAndNewerOperatorsAlternate(t *testing.T) {
 		l.logged("rollout started")
 		return began
 	}
+	began := run(older)
 	recorded := func(version string, to ...string) {
-		l.awaitRecordsOf(version)
+		l.awaitRecords(version, began)
 		l.awaitRollout("the history", func(r *api.ReleaseRollout) bool { return len(r.Status.History) == len(to) })
 		for i, entry := range l.rollout().Status.History {
 			assert.Equal(t, to[i], entry.To)
@@ -237,11 +236,10 @@ func TestOlderAndNewerOperatorsAlternate(t *testing.T) {
 		}
 	}
 
-	run(older)
 	l.await("4.2.0", time.Minute, at("4.2.0"))
-	l.awaitRecords("4.2.0")
+	l.awaitRecords("4.2.0", began)
 	l.cvo.end(t)
-	began := run(newer)
+	began = run(newer)
 	l.await("4.2.0", time.Minute, at("4.2.0"))
 	l.drift("a", "4.2.0") // after a pass and a second one
 	l.onlyDrift(began, "written by another version")
@@ -275,7 +273,7 @@ func TestOlderAndNewerOperatorsAlternate(t *testing.T) {
 	began = run(older)
 	l.logged("inventory incomplete")
 	l.await("4.2.2 after an unknown inventory format", time.Minute, at("4.2.2"))
-	l.awaitRecordsOf("4.2.2")
+	l.awaitRecords("4.2.2", began)
 	assert.Equal(t, written, l.versions(), "settled objects are not changed")
 	times := map[object]int{}
 	for _, o := range l.appliedSince(began) {
@@ -305,25 +303,6 @@ func TestOlderAndNewerOperatorsAlternate(t *testing.T) {
 	out, err := exec.Command(filepath.Join(binaries, newer), "--version").CombinedOutput()
 	require.NoError(t, err)
 	assert.Contains(t, string(out), "1.1.0")
-}
-
-// awaitRecordsOf waits until the inventory shows all objects of a release as reached.
-func (p *platform) awaitRecordsOf(version string) {
-	p.t.Helper()
-	core, err := corev1client.NewForConfig(p.env.Config("integration"))
-	require.NoError(p.t, err)
-	require.Eventually(p.t, func() bool {
-		inv, err := inventory.NewStore(core, api.OperatorNamespace, "version").Load(p.t.Context())
-		if err != nil || inv.Release != version || len(inv.Records) == 0 {
-			return false
-		}
-		for _, r := range inv.Records {
-			if r.Dropped == "" && (!r.Reached || r.Release != version) {
-				return false
-			}
-		}
-		return true
-	}, time.Minute, 200*time.Millisecond)
 }
 
 // onlyDrift checks that an operator has repaired the drift and written no other settled object.

@@ -47,7 +47,7 @@ type Ledger struct {
 	plan     *rollout.Plan
 	executor *rollout.Executor
 	begun    int
-	// saved is the number of changes in the store. savedAt is the time of the last write.
+	// saved is the number of changes in the store. savedAt is the time of the last write for this rollout; zero if there was none.
 	saved   uint64
 	savedAt time.Time
 	// failure is the reason why the last save failed; empty if it succeeded.
@@ -152,7 +152,7 @@ func (l *Ledger) Begin(p *payload.Payload, plan *rollout.Plan, executor *rollout
 	l.plan, l.executor = plan, executor
 	l.inv = inventory.Plan(l.inv, named, skipped, p.Release.Version)
 	l.inv.Digest = string(release.Pullspec(p.Release.Image).Digest())
-	l.saved = unsaved
+	l.saved, l.savedAt = unsaved, time.Time{} // the first write contains the last changes of the previous rollout
 	l.begun++
 	return strconv.Itoa(l.begun), true
 }

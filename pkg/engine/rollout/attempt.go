@@ -71,7 +71,7 @@ func (p *pass) apply(
 	}
 	p.look(ctx, n.Manifest, t, &s.entry) // starts the watch if the kind was unknown before, or the object lacks our label
 	s.recheckAt = s.entry.applied.RetryAt(object.DefinedAt, object.SeveralVersions)
-	p.changes.Add(1)
+	s.changed = true
 	if s.entry.applied.Result == report.Deleting && !n.Manifest.Tombstone() {
 		// The watch reports when the deletion is complete, and then the object is recreated. The timer covers a watch that misses it.
 		s.recheckAt = now.Add(drift.WatchPatience)

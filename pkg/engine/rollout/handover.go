@@ -64,11 +64,12 @@ func (p *pass) flush(ctx context.Context, n *taskgraph.Node, e *entry, content i
 	return fmt.Errorf("saving the inventory before the operator of release %s takes over: %w", p.plan.Release.Version, err)
 }
 
-// handOver keeps the applied Deployment unsettled, so this process applies nothing that depends on it.
-func (p *pass) handOver(n *taskgraph.Node, s *slot) {
+// handOver keeps the applied Deployment unsettled, so this process applies nothing that depends on it. It reports whether the slot's verdict
+// is now about the handover.
+func (p *pass) handOver(n *taskgraph.Node, s *slot) bool {
 	image := p.successorImage(n)
 	if image == "" || s.err != nil || s.canceled || s.unknown || !s.entry.applied.Stands {
-		return
+		return false
 	}
 	p.handingOver.Store(true)
 	successor := p.Handover.Successor(image)
@@ -78,13 +79,12 @@ func (p *pass) handOver(n *taskgraph.Node, s *slot) {
 			State: gate.Failed, Reason: api.ReasonOperatorNotStarting,
 			Message: fmt.Sprintf("%s cannot take over: %s", name, successor.Trouble),
 		}
-		return
+		return true
 	}
 	trouble := successor.Trouble
 	if s.verdict.Reason == api.ReasonFight {
 		trouble = s.verdict.Message // the reason why there are no pods
 	}
-	s.entry.wait.matched = gate.Verdict{} // the handover is the reason for the wait
 	s.verdict = waitFor(api.ReasonOperatorHandover, "waiting for %s to take over", name)
 	if s.entry.wait.flushError != "" {
 		s.verdict.Message += " (it will apply all objects again, because saving the inventory failed: " + s.entry.wait.flushError + ")"
@@ -92,6 +92,7 @@ func (p *pass) handOver(n *taskgraph.Node, s *slot) {
 	if trouble != "" {
 		s.verdict.Message += ": " + trouble
 	}
+	return true
 }
 
 // Handing reports whether this process has applied the Deployment of the process that continues the rollout.

@@ -153,6 +153,8 @@ type slot struct {
 	// canceled is true if the visit was canceled, and unknown if the watch has not reported the object yet. Neither is a problem of the
 	// object.
 	canceled, unknown bool
+	// changed is true if the visit has changed what an inventory records.
+	changed bool
 	// ungated is true if the watch of the gate may not have reported the object yet.
 	ungated bool
 }
@@ -202,20 +204,18 @@ func (p *pass) visit(ctx context.Context, n *taskgraph.Node) taskgraph.Outcome {
 		p.finish(n, s)
 		return taskgraph.Held
 	}
-	s.entry.wait.matched = s.verdict
+	matched := s.verdict
 	if s.err == nil && !pending {
 		p.check(n, t, &s)
-		p.handOver(n, &s)
+		if p.handOver(n, &s) {
+			matched = gate.Verdict{} // the handover is the reason for the wait
+		}
 	}
+	s.entry.wait.matched = matched
 	settled := s.err == nil && s.verdict.State == gate.Settled
 	switch {
 	case settled:
-		if !s.entry.wait.reached {
-			p.changes.Add(1)
-		}
-		if isClusterOperator(n.Manifest) && !s.entry.wait.since.IsZero() {
-			p.changes.Add(1)
-		}
+		s.changed = s.changed || !s.entry.wait.reached || isClusterOperator(n.Manifest) && !s.entry.wait.since.IsZero()
 		s.entry.wait = s.entry.wait.met(t.hasTTL)
 	case s.entry.wait.since.IsZero(), s.entry.wait.since.After(p.Clock.Now()): // set by a predecessor's clock
 		s.entry.wait.since = p.waitingSince(n, &s)
@@ -257,7 +257,7 @@ func (p *pass) waitingSince(n *taskgraph.Node, s *slot) time.Time {
 	if !isClusterOperator(n.Manifest) || s.err != nil {
 		return now
 	}
-	p.changes.Add(1)
+	s.changed = true
 	if !p.restored {
 		return now
 	}
@@ -285,7 +285,8 @@ func (p *pass) definedAt(t *task) time.Time {
 	return p.entry(t.definition).applied.ChangedAt()
 }
 
-// finish stores the result of a visit and reports progress if a report is due.
+// finish stores the result of a visit and reports progress if a report is due. It counts a change together with the result, under one lock,
+// so that a reader of Changes finds the result in Settled.
 func (p *pass) finish(n *taskgraph.Node, s slot) {
 	interval := p.ReportInterval
 	if interval == 0 {
@@ -293,6 +294,9 @@ func (p *pass) finish(n *taskgraph.Node, s slot) {
 	}
 	p.mu.Lock()
 	p.slots[n.Index] = s
+	if s.changed {
+		p.changes.Add(1)
+	}
 	now := p.Clock.Now()
 	due := p.Report != nil && !p.reporting && now.Sub(p.reported) >= interval
 	var progress report.Progress
