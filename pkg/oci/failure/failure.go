@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -72,7 +73,10 @@ func explain(ref name.Reference, err error) error {
 			return &AccessError{kind: ErrUnauthorized, Err: err, Explanation: fmt.Sprintf(
 				"%v: registry %s denies access to %s: grant access to the account in the pull secret, or use another account", ErrUnauthorized, host, repository)}
 		case http.StatusNotFound:
-			if !lacksContent(status) {
+			switch {
+			case status.Request != nil && status.Request.Method != http.MethodGet && status.Request.Method != http.MethodHead:
+				return inaccessible("registry %s does not accept this content in %s: create the repository if the registry requires that, or run the command again if it dropped the upload", host, repository)
+			case !lacksContent(status):
 				return inaccessible("registry %s does not serve the API of a registry: check that it is running and that its address is correct", host)
 			}
 			return fmt.Errorf("%w: registry %s has no %s in %s: check the pullspec, or mirror the image to this registry: %w",
@@ -218,14 +222,18 @@ func IsNotFound(err error) bool {
 	return ok && status.StatusCode == http.StatusNotFound && lacksContent(status)
 }
 
-// lacksContent reports whether a response with status 404 answers a request for content. The first request to a registry and the request for
-// a token get that status only from another server, such as an ingress whose registry is down.
+// content matches the paths of requests for content in the registry API (OCI distribution specification, section "Endpoints").
+var content = regexp.MustCompile(`^/v2/.+/(manifests|blobs|tags|referrers)/`)
+
+// lacksContent reports whether a response with status 404 answers a read of content, or a request that such a read was redirected to. The
+// first request to a registry and the request for a token get that status only from another server, such as an ingress whose registry is
+// down.
 func lacksContent(status *transport.Error) bool {
 	if status.Request == nil {
 		return true
 	}
-	url := status.Request.URL
-	return url.Path != "/v2/" && !url.Query().Has("scope") && !url.Query().Has("service")
+	first := redirect.First(status.Request)
+	return (first.Method == http.MethodGet || first.Method == http.MethodHead) && content.MatchString(first.URL.Path)
 }
 
 // Attempt is the result of a request to one of several locations of the same content, such as a mirror.

@@ -50,6 +50,43 @@ func TestErrorsAreClassified(t *testing.T) {
 	}
 }
 
+// TestMissingContentIsNotConfusedWithAMissingServer checks which responses with status 404 mean that the registry lacks the content.
+func TestMissingContentIsNotConfusedWithAMissingServer(t *testing.T) {
+	request := func(method, url string) *http.Request {
+		req, err := http.NewRequestWithContext(t.Context(), method, url, nil)
+		require.NoError(t, err)
+		return req
+	}
+	redirected := request(http.MethodGet, "https://storage.example/7f83b1")
+	redirected.Response = &http.Response{Request: request(http.MethodGet, "https://registry.example/v2/platform/release/blobs/sha256:7f83b1")}
+	ref, err := name.ParseReference("registry.example/platform/release:1.0.0")
+	require.NoError(t, err)
+	for _, tt := range []struct {
+		name    string
+		request *http.Request
+		missing string // part of the explanation; empty for missing content
+	}{
+		{"a manifest is content", request(http.MethodGet, "https://registry.example/v2/platform/release/manifests/1.0.0"), ""},
+		{"a list of tags is content", request(http.MethodGet, "https://registry.example/v2/release/tags/list"), ""},
+		{"a list of referrers is content", request(http.MethodGet, "https://registry.example/v2/release/referrers/sha256:7f83b1"), ""},
+		{"a redirected blob is content", redirected, ""},
+		{"an error without a request is content", nil, ""},
+		{"the first request is none", request(http.MethodGet, "https://registry.example/v2/"), "does not serve the API of a registry"},
+		{"a token is none", request(http.MethodGet, "https://auth.example/token?service=registry.example&scope=repository:release:pull"), "does not serve the API of a registry"},
+		{"a token below the API is none", request(http.MethodGet, "https://registry.example/v2/auth"), "does not serve the API of a registry"},
+		{"an upload is none", request(http.MethodPost, "https://registry.example/v2/release/blobs/uploads/"), "create the repository"},
+		{"an upload elsewhere is none", request(http.MethodPatch, "https://registry.example/uploads/1"), "run the command again"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			status := &transport.Error{StatusCode: http.StatusNotFound, Request: tt.request}
+			assert.Equal(t, tt.missing == "", failure.IsNotFound(status))
+			explained := failure.Explain("reading", ref, status)
+			assert.Equal(t, tt.missing == "", errors.Is(explained, failure.ErrNotFound))
+			assert.ErrorContains(t, explained, tt.missing)
+		})
+	}
+}
+
 // A registry may also deny access to a request without credentials. Its token looks like that of an account, so the text must fit both.
 func TestDeniedAccessDoesNotClaimThatCredentialsWereAccepted(t *testing.T) {
 	ref, err := name.ParseReference("registry.example/platform/release:1.0.0")

@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cluster-version/cvo/internal/errorset"
@@ -301,8 +300,9 @@ func (c *copier) settle(ctx context.Context, n *node) error {
 
 func (c *copier) put(ctx context.Context, n *node, tags []string) error {
 	err := c.try(ctx, func(ctx context.Context) error { return n.to.Put(ctx, n.doc, tags) })
+	_, isRejected := errors.AsType[*target.RejectedIndexError](err)
 	switch {
-	case len(n.lacks) > 0 && (isIncomplete(err) || isInvalid(err)):
+	case len(n.lacks) > 0 && isRejected:
 		return &lackingError{fmt.Errorf("writing index %s of %s to %s: the source lacks %s of this index (%s): copy each from another registry, such as the publisher's, "+
 			"with 'crane copy OTHER@DIGEST %s@DIGEST', and run the command again; or turn off the registry's check, in distribution 3 with validation.manifests.indexes.platforms: none: %w", n.doc.Digest,
 			c.plan.Images[n.image].Name, n.to, printable.Count(len(n.lacks), "attestation"), printable.List(n.lacks, printable.Few), n.to, err)}
@@ -316,18 +316,6 @@ func (c *copier) put(ctx context.Context, n *node, tags []string) error {
 type lackingError struct{ error }
 
 func (e *lackingError) Unwrap() error { return e.error }
-
-// isIncomplete reports whether a registry rejected an index and said that it lacks one of the index's manifests.
-func isIncomplete(err error) bool {
-	_, is := errors.AsType[*target.IncompleteError](err)
-	return is
-}
-
-// isInvalid reports whether a registry rejected a manifest as invalid. Some do that for an index without some of its manifests.
-func isInvalid(err error) bool {
-	status, ok := errors.AsType[*transport.Error](err)
-	return ok && slices.ContainsFunc(status.Errors, func(d transport.Diagnostic) bool { return d.Code == transport.ManifestInvalidErrorCode })
-}
 
 // upload copies one blob.
 func (c *copier) upload(ctx context.Context, t *transfer) error {

@@ -178,16 +178,17 @@ func TestRegistryThatNeedsTheAttestationIsExplained(t *testing.T) {
 		name string
 		// answer is the response to the index. If it is empty, the fixture responds with status 404 and MANIFEST_UNKNOWN.
 		answer fixture.Fault
-		other  bool // the answer does not name the cause
+		// want is the description of the answer, with HOST and REPOSITORY for the target.
+		want string
 	}{
-		{name: "status 404"},
-		{name: "status 400 of distribution", answer: fixture.Fault{
+		{name: "status 404", want: "registry HOST accepts an index only with all its manifests: PUT "},
+		{name: "status 400 of distribution", want: "registry HOST accepts an index only with all its manifests: PUT ", answer: fixture.Fault{
 			Status: http.StatusBadRequest, Body: `{"errors":[{"code":"MANIFEST_BLOB_UNKNOWN","message":"blob unknown to registry","detail":"sha256:…"}]}`,
 		}},
-		{name: "status 404 for a blob", answer: fixture.Fault{
+		{name: "status 404 for a blob", want: "registry HOST accepts an index only with all its manifests: PUT ", answer: fixture.Fault{
 			Status: http.StatusNotFound, Body: `{"errors":[{"code":"BLOB_UNKNOWN","message":"blob unknown to registry"}]}`,
 		}},
-		{name: "an invalid manifest", other: true, answer: fixture.Fault{
+		{name: "an invalid manifest", want: "writing HOST/REPOSITORY:dns: PUT ", answer: fixture.Fault{
 			Status: http.StatusBadRequest, Body: `{"errors":[{"code":"MANIFEST_INVALID","message":"manifest invalid"}]}`,
 		}},
 	} {
@@ -206,9 +207,7 @@ func TestRegistryThatNeedsTheAttestationIsExplained(t *testing.T) {
 			require.ErrorContains(t, err, "writing index "+string(p.index.Digest)+" of dns to "+repository+": the source lacks 1 attestation of this index ("+
 				p.attestation.String()+"): copy each from another registry, such as the publisher's, with 'crane copy OTHER@DIGEST "+repository+
 				"@DIGEST', and run the command again; or turn off the registry's check, in distribution 3 with validation.manifests.indexes.platforms: none: ")
-			if !tt.other {
-				require.ErrorContains(t, err, ": registry "+destination.Host()+" accepts an index only with all its manifests: PUT ")
-			}
+			require.ErrorContains(t, err, ": "+strings.NewReplacer("HOST", destination.Host(), "REPOSITORY", mirrorRepository).Replace(tt.want))
 			for _, wrong := range []string{"\n", "check the pullspec", "mirror the image to this registry", "again to continue"} {
 				assert.NotContains(t, err.Error(), wrong)
 			}

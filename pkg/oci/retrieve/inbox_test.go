@@ -31,11 +31,11 @@ func releaseFiles() fstest.MapFS {
 	}
 }
 
-// served starts a server that serves the inbox with the operator's limits.
+// served starts a server that serves the inbox with limits, like the operator. They are longer than the operator's, for a busy machine.
 func served(t testing.TB, inbox *Inbox) *httptest.Server {
 	t.Helper()
 	server := httptest.NewUnstartedServer(inbox)
-	server.Config.ReadTimeout, server.Config.WriteTimeout = 10*time.Second, 30*time.Second
+	server.Config.ReadTimeout, server.Config.WriteTimeout = time.Minute, 3*time.Minute
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	return server

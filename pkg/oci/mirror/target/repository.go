@@ -236,37 +236,42 @@ func (r *Repository) Put(ctx context.Context, doc *document.Document, tags []str
 	}
 	for _, ref := range refs {
 		err := r.pusher.Put(ctx, ref, rawDocument{doc})
-		if doc.MediaType.IsIndex() && lacksEntry(err) {
-			return &IncompleteError{Registry: r.repo.RegistryStr(), Err: err}
+		if err == nil {
+			continue
 		}
-		if err != nil {
-			return failure.Explain("writing", ref, err)
+		explained := failure.Explain("writing", ref, err)
+		if doc.MediaType.IsIndex() {
+			return rejectedIndex(r.repo.RegistryStr(), err, explained)
 		}
+		return explained
 	}
 	return nil
 }
 
-// IncompleteError means that a registry rejected an index because it lacks one of the index's manifests.
-type IncompleteError struct {
-	Registry string
-	// Err is the registry's response.
-	Err error
-}
+// RejectedIndexError means that a registry rejected an index and says that it lacks one of the index's manifests, or that the index is
+// invalid, for which that may be the reason.
+type RejectedIndexError struct{ error }
 
-func (e *IncompleteError) Error() string {
-	return fmt.Sprintf("registry %s accepts an index only with all its manifests: %v", e.Registry, e.Err)
-}
+// Unwrap returns the explanation of the registry's response.
+func (e *RejectedIndexError) Unwrap() error { return e.error }
 
-// Unwrap returns the registry's response.
-func (e *IncompleteError) Unwrap() error { return e.Err }
-
-// lacksEntry reports whether a registry rejected an index because it lacks one of its manifests. Distribution has an error code for this;
-// other registries use the codes of reads.
-func lacksEntry(err error) bool {
+// rejectedIndex returns the error of writing an index. Distribution has an error code for an index without one of its manifests. Other
+// registries use the codes of reads, or call the index invalid.
+func rejectedIndex(registry string, err, explained error) error {
 	status, ok := errors.AsType[*transport.Error](err)
-	return ok && slices.ContainsFunc(status.Errors, func(d transport.Diagnostic) bool {
-		return d.Code == transport.ManifestBlobUnknownErrorCode || d.Code == transport.ManifestUnknownErrorCode || d.Code == transport.BlobUnknownErrorCode
-	})
+	if !ok {
+		return explained
+	}
+	says := func(codes ...transport.ErrorCode) bool {
+		return slices.ContainsFunc(status.Errors, func(d transport.Diagnostic) bool { return slices.Contains(codes, d.Code) })
+	}
+	switch {
+	case says(transport.ManifestBlobUnknownErrorCode, transport.ManifestUnknownErrorCode, transport.BlobUnknownErrorCode):
+		return &RejectedIndexError{fmt.Errorf("registry %s accepts an index only with all its manifests: %w", registry, err)}
+	case says(transport.ManifestInvalidErrorCode):
+		return &RejectedIndexError{explained}
+	}
+	return explained
 }
 
 // subject returns the lock of a document that others refer to.

@@ -36,6 +36,14 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("refusing the %s from %s to %s: %s is a %s address; configure %s itself to allow it", e.Cause, e.From, e.To, e.Address, e.Kind, e.To)
 }
 
+// First returns the request at the start of the chain of redirects that led to req.
+func First(req *http.Request) *http.Request {
+	for req.Response != nil && req.Response.Request != nil {
+		req = req.Response.Request
+	}
+	return req
+}
+
 // DialFunc opens a connection to host:port. It passes each address to allow before connecting, and skips the address if allow returns an
 // error. A nil allow accepts every address.
 type DialFunc func(ctx context.Context, network, address string, allow func(netip.Addr) error) (net.Conn, error)

@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/cluster-version/cvo/pkg/oci/failure"
+	"github.com/cluster-version/cvo/pkg/oci/registry/redirect"
 )
 
 // boundedTransport limits the size of every response except blobs, whose readers have their own limits. It covers manifests, lists of
@@ -23,7 +24,7 @@ func (t boundedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if !blobRequest(req) {
-		resp.Body = &boundedBody{ReadCloser: resp.Body, left: t.limit, what: firstRequest(req).URL.Redacted(), limit: t.limit}
+		resp.Body = &boundedBody{ReadCloser: resp.Body, left: t.limit, what: redirect.First(req).URL.Redacted(), limit: t.limit}
 	}
 	return resp, nil
 }

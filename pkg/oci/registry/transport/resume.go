@@ -13,6 +13,7 @@ import (
 
 	"github.com/cluster-version/cvo/internal/backoff"
 	"github.com/cluster-version/cvo/pkg/oci/failure"
+	"github.com/cluster-version/cvo/pkg/oci/registry/redirect"
 )
 
 const (
@@ -34,7 +35,7 @@ func (t *resumeTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil || resp.StatusCode != http.StatusOK || req.Method != http.MethodGet || req.Header.Get("Range") != "" {
 		return resp, err
 	}
-	blob := firstRequest(req).URL
+	blob := redirect.First(req).URL
 	repository, ok := blobRepository(blob.Path)
 	if !ok {
 		return resp, nil

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cluster-version/cvo/internal/backoff"
+	"github.com/cluster-version/cvo/pkg/oci/registry/redirect"
 )
 
 // Options configure a transport. Every field is required.
@@ -39,15 +40,7 @@ func New(inner http.RoundTripper, opts Options) http.RoundTripper {
 	return boundedTransport{inner: t, limit: opts.AnswerBytes}
 }
 
-// firstRequest returns the request at the start of a chain of redirects.
-func firstRequest(req *http.Request) *http.Request {
-	for req.Response != nil && req.Response.Request != nil {
-		req = req.Response.Request
-	}
-	return req
-}
-
 // blobRequest reports whether a request is for a blob, or was redirected from one.
 func blobRequest(req *http.Request) bool {
-	return strings.Contains(firstRequest(req).URL.Path, "/blobs/")
+	return strings.Contains(redirect.First(req).URL.Path, "/blobs/")
 }
