@@ -1,11 +1,17 @@
 #!/bin/sh
-# Downloads the modules of the go.mod in the working directory, and says so. Without it, Go would print a line for each module.
+# Downloads the modules of the go.mod in the working directory, and says so. Without it, Go would print a line for each module. It tries
+# again while the download fails, unless another attempt cannot help.
 set -eu
 GOPROXY=off go mod download >/dev/null 2>&1 && exit
 echo "downloading the modules of $PWD/go.mod (about 1 minute, once)" >&2
-for pause in 5 10 20; do
-	go mod download && exit
+errors=$(mktemp)
+trap 'rm -f "$errors"' EXIT
+trap 'exit 1' INT TERM
+for pause in 5 10 20 ''; do
+	go mod download 2>"$errors" && exit
+	cat "$errors" >&2
+	# the same faults as in .ci/run
+	if [ -z "$pause" ] || grep -qE 'checksum mismatch|unknown revision|[Nn]o space left on device' "$errors"; then exit 1; fi
 	echo "cannot download the modules, trying again in $pause s" >&2
 	sleep "$pause"
 done
-go mod download
