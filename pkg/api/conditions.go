@@ -41,8 +41,8 @@ const (
 	// The operator lacks permissions for the release, and may not grant them to itself. The message has the rules, and the command that
 	// grants them: docs/user/permissions.md. The operator retries every two minutes at most.
 	ReasonPermissions = "Permissions"
-	// The release is accepted. A warning in the message that none of its manifests is for this cluster means that nothing will be installed:
-	// docs/user/troubleshoot.md#nothing-is-installed.
+	// The release is accepted. A warning in the message that none of its manifests is for this cluster means that the cluster gets no component:
+	// docs/user/troubleshoot.md#the-cluster-gets-no-component.
 	ReasonPayloadLoaded = "PayloadLoaded"
 )
 
@@ -188,7 +188,7 @@ const (
 	EventPreconditionsPassed = "PreconditionsPassed"
 	// A release is accepted. The message names the signer.
 	EventPayloadLoaded = "PayloadLoaded"
-	// The cluster gets no manifest of an accepted release: docs/user/troubleshoot.md#nothing-is-installed.
+	// The cluster gets no component of an accepted release: docs/user/troubleshoot.md#the-cluster-gets-no-component.
 	EventNothingIncluded = "NothingIncluded"
 	// The operator cannot read some of its own files in an accepted release, so it neither applies nor deletes their objects.
 	EventFilesSkipped = "FilesSkipped"

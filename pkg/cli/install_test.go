@@ -150,7 +150,7 @@ func TestInstallRejectsUnusableReleases(t *testing.T) {
 	t.Run("it warns about a profile that the release does not know", func(t *testing.T) {
 		_, errs, err := b.run(t, without, "--profile=edge")
 		require.Error(t, err)
-		assert.Contains(t, errs, "warning: nothing will be installed: none of the ")
+		assert.Contains(t, errs, "warning: the cluster gets no component: none of the ")
 		assert.Contains(t, errs, "no annotation include.release.openshift.io/edge")
 		assert.Contains(t, errs, "check --profile")
 	})

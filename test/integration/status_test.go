@@ -111,10 +111,10 @@ func TestStatusReportsEachStage(t *testing.T) {
 		watched.logged(t, "Reconciling 1.0.2: 0 of 0 manifests done")
 		out, err := p.run("status", "--server", server)
 		require.NoError(t, err)
-		assert.Contains(t, out, "\nNothing is installed: none of the 10 manifests")
+		assert.Contains(t, out, "\nThe cluster gets no component: none of the 10 manifests")
 		out, err = p.run("upgrade", "status", "-o", "json")
 		require.NoError(t, err)
-		assert.Contains(t, out, `"Nothing of release 1.0.2 is installed"`)
+		assert.Contains(t, out, `"The cluster gets no component of release 1.0.2"`)
 		assert.Contains(t, out, nothing)
 	})
 

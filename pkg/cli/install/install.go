@@ -377,7 +377,7 @@ func (o *options) apply(ctx context.Context, streams command.Streams, cfg *rest.
 // warnNothing warns if the release has no manifest for the cluster.
 func (o *options) warnNothing(streams command.Streams, p plan.Plan) {
 	if p.Nothing != "" {
-		streams.Warnf("nothing will be installed: %s: check --profile", p.Nothing)
+		streams.Warnf("the cluster gets no component: %s: check --profile", p.Nothing)
 	}
 }
 

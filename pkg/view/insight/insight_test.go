@@ -524,7 +524,7 @@ func TestReleaseWithoutManifestsIsAnInsight(t *testing.T) {
 	a, err := insight.Assess(in)
 	require.NoError(t, err)
 	require.Len(t, a.Insights, 1)
-	assert.Equal(t, "Nothing of release 1.2.0 is installed", a.Insights[0].Summary)
+	assert.Equal(t, "The cluster gets no component of release 1.2.0", a.Insights[0].Summary)
 	assert.Equal(t, "none of the 9 manifests is for this cluster", a.Insights[0].Description)
 }
 

@@ -164,8 +164,8 @@ func requestInsights(cv *configv1.ClusterVersion) []Insight {
 		insight.Impact, insight.Reference = ImpactStalled, api.UserDocs+"update.md#when-it-is-stuck"
 		insight.Summary, insight.Description = fmt.Sprintf("Release %s is not accepted (%s)", name, accepted.Reason), accepted.Message
 	case accepted.Status == configv1.ConditionTrue && warned:
-		insight.Impact, insight.Reference = ImpactUnknown, api.UserDocs+"troubleshoot.md#nothing-is-installed"
-		insight.Summary, insight.Description = fmt.Sprintf("Nothing of release %s is installed", name), warning
+		insight.Impact, insight.Reference = ImpactUnknown, api.UserDocs+"troubleshoot.md#the-cluster-gets-no-component"
+		insight.Summary, insight.Description = fmt.Sprintf("The cluster gets no component of release %s", name), warning
 	default:
 		return nil
 	}

@@ -102,7 +102,7 @@ func (p *picture) head() {
 		p.line("%s %s", p.Bad("Requested release rejected:"), terminal.OneLine(rejected))
 	}
 	if nothing := p.snapshot.NothingIncluded; nothing != "" {
-		p.line("%s %s", p.Bad("Nothing is installed:"), terminal.OneLine(nothing))
+		p.line("%s %s", p.Bad("The cluster gets no component:"), terminal.OneLine(nothing))
 	}
 	if reason := p.snapshot.InventoryError; reason != "" {
 		p.line("%s %s", p.Bad("Inventory not saved:"), terminal.OneLine(reason))

@@ -39,10 +39,10 @@ func TestTreeMatchesTheGoldenFiles(t *testing.T) {
 
 func TestTreeReportsAReleaseWithoutManifests(t *testing.T) {
 	s := snapshots.Complete()
-	assert.NotContains(t, strings.Join(View{}.Lines(s), "\n"), "Nothing is installed")
+	assert.NotContains(t, strings.Join(View{}.Lines(s), "\n"), "The cluster gets no component")
 	s.NothingIncluded = "none of the 3 manifests is for this cluster:\x1b no annotation a/edge (3)"
 	lines := strings.Join(View{}.Lines(s), "\n")
-	assert.Contains(t, lines, "\nNothing is installed: none of the 3 manifests is for this cluster:")
+	assert.Contains(t, lines, "\nThe cluster gets no component: none of the 3 manifests is for this cluster:")
 	assert.NotContains(t, lines, "\x1b")
 }
 
