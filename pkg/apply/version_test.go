@@ -70,6 +70,12 @@ const alpha = `  versions:
 func graduated(t *testing.T, group string, replacements ...string) func(version, name, spec string) *manifest.Manifest {
 	t.Helper()
 	serveCRD(t, parse(t, strings.NewReplacer(append(replacements, "GROUP", group)...).Replace(graduatedCRD)))
+	return widgetsOf(t, group)
+}
+
+// widgetsOf returns a function for manifests of Widget in a namespace of the test.
+func widgetsOf(t *testing.T, group string) func(version, name, spec string) *manifest.Manifest {
+	t.Helper()
 	ns := namespace(t)
 	return func(version, name, spec string) *manifest.Manifest {
 		return parse(t, fmt.Sprintf("apiVersion: %s/%s\nkind: Widget\nmetadata: {name: %s, namespace: %s}\nspec: %s", group, version, name, ns, spec))
@@ -164,48 +170,49 @@ func TestCustomResourcesMoveToTheNextVersionOfTheirAPI(t *testing.T) {
 	}
 }
 
-// The next version lacks a field that the first release sets, as after a renaming. The first release has only the first version.
+// The next version lacks a field that the first release sets, as after a renaming. The first release has only the first version. The server
+// cannot convert the object before, because the first version lacks the new name.
 func TestFieldsThatTheNextVersionLacksDisappear(t *testing.T) {
-	for _, policy := range []string{"{type: string, default: deny}", "{type: string}"} {
-		t.Run("if accessPolicy is "+policy, func(t *testing.T) {
-			group := fmt.Sprintf("renamed%d.example.com", len(policy))
-			text := strings.NewReplacer("GROUP", group, "note: {type: string}, accessPolicy: {type: string, default: deny}", "accessPolicy: "+policy).Replace(graduatedCRD)
-			former, _, _ := strings.Cut(text, "  - name: v1\n")
-			serveCRD(t, parse(t, strings.Replace(former, "storage: false", "storage: true", 1)))
-			ns := namespace(t)
-			widget := func(version, spec string) *manifest.Manifest {
-				return parse(t, fmt.Sprintf("apiVersion: %s/%s\nkind: Widget\nmetadata: {name: w, namespace: %s}\nspec: %s", group, version, ns, spec))
-			}
-			before, _ := connect(t, owner)
-			first, next := widget("v1beta1", "{port: 80, note: old}"), widget("v1", "{port: 81, accessPolicy: allow}")
-			must(t, before, first)
-			noted := first.Object.DeepCopy()
-			noted.Object["spec"] = map[string]any{"note": "old"}
-			require.NoError(t, otherClient(t).Apply(t.Context(), client.ApplyConfigurationFromUnstructured(noted), client.FieldOwner("argocd")))
-			serveCRD(t, parse(t, text))
-			require.Eventually(t, func() bool {
-				_, err := read(t, next)
-				return err == nil
-			}, time.Minute, 20*time.Millisecond)
-			a, record := connect(t, owner)
-			require.Equal(t, "old", at(live(t, first).Object, "spec.note"))
+	const group = "renamed.example.com"
+	text := strings.NewReplacer("GROUP", group, "note: {type: string}, accessPolicy:", "accessPolicy:").Replace(graduatedCRD)
+	former, _, _ := strings.Cut(text, "  - name: v1\n")
+	serveCRD(t, parse(t, strings.Replace(former, "storage: false", "storage: true", 1)))
+	widget := widgetsOf(t, group)
+	before, _ := connect(t, owner)
+	first, next := widget("v1beta1", "w", "{port: 80, note: old}"), widget("v1", "w", "{port: 81, accessPolicy: allow}")
+	must(t, before, first)
+	noted := first.Object.DeepCopy()
+	noted.Object["spec"] = map[string]any{"note": "old"}
+	noted.SetLabels(map[string]string{"theirs": "kept"})
+	require.NoError(t, otherClient(t).Apply(t.Context(), client.ApplyConfigurationFromUnstructured(noted), client.FieldOwner("argocd")))
+	serveCRD(t, parse(t, text))
+	require.Eventually(t, func() bool {
+		_, err := read(t, next)
+		return err == nil
+	}, time.Minute, 20*time.Millisecond)
+	a, record := connect(t, owner)
+	require.Equal(t, "old", at(live(t, first).Object, "spec.note"))
 
-			predicted, err := a.Predict(t.Context(), next, release.Updating)
-			require.NoError(t, err)
-			must(t, a, next)
-			obj := live(t, next)
-			assert.Equal(t, stored(obj), stored(predicted.Object))
-			assert.Equal(t, map[string]any{"port": int64(81), "accessPolicy": "allow"}, obj.Object["spec"])
-			assert.Contains(t, managers(obj), api.FieldManager+" Apply v1")
-			record.drain()
-			must(t, a, next)
-			assert.Equal(t, []string{"PATCH apply-patch"}, methods(record.drain()))
-			must(t, a, widget("v1", "{port: 81}"))
-			assert.NotEqual(t, "allow", at(live(t, next).Object, "spec.accessPolicy"), "a field that a later release drops disappears")
-			must(t, a, first)
-			assert.EqualValues(t, 80, at(live(t, first).Object, "spec.port"))
-		})
+	predicted, err := a.Predict(t.Context(), next, release.Updating)
+	require.NoError(t, err)
+	record.drain()
+	must(t, a, next)
+	assert.Equal(t, []string{"PATCH apply-patch", "GET", "PATCH json-patch+json", "PATCH apply-patch"}, methods(record.drain()), "all entries are moved")
+	obj := live(t, next)
+	assert.Equal(t, stored(obj), stored(predicted.Object))
+	assert.Equal(t, map[string]any{"port": int64(81), "accessPolicy": "allow"}, obj.Object["spec"])
+	assert.ElementsMatch(t, []string{"argocd Apply v1", api.FieldManager + " Apply v1"}, managers(obj))
+	for _, e := range obj.GetManagedFields() {
+		if e.Manager == "argocd" {
+			assert.JSONEq(t, `{"f:metadata":{"f:labels":{"f:theirs":{}}},"f:spec":{"f:note":{}}}`, e.FieldsV1.GetRawString())
+		}
 	}
+	must(t, a, next)
+	assert.Equal(t, []string{"PATCH apply-patch"}, methods(record.drain()), "once is enough")
+	must(t, a, widget("v1", "w", "{port: 81}"))
+	assert.Equal(t, "deny", at(live(t, next).Object, "spec.accessPolicy"), "a field that a later release drops gets its default")
+	must(t, a, first)
+	assert.EqualValues(t, 80, at(live(t, first).Object, "spec.port"))
 }
 
 // The original operator wrote by update. If the server only renames, its fields have the same meaning in every version.
@@ -246,19 +253,13 @@ func TestFieldsOfTheOriginalOperatorMoveToTheNextVersion(t *testing.T) {
 
 // Other clients may have written the object in several versions. The entries of one of them become one entry with all of its fields.
 func TestEntriesOfSeveralVersionsAreMovedTogether(t *testing.T) {
-	const group = "several.example.com"
-	text := strings.NewReplacer("GROUP", group, ", default: deny", "", "  versions:\n", alpha).Replace(graduatedCRD)
-	serveCRD(t, parse(t, text))
-	ns := namespace(t)
-	widget := func(version, spec string) *manifest.Manifest {
-		return parse(t, fmt.Sprintf("apiVersion: %s/%s\nkind: Widget\nmetadata: {name: w, namespace: %s}\nspec: %s", group, version, ns, spec))
-	}
+	widget := graduated(t, "several.example.com", ", default: deny", "", "  versions:\n", alpha)
 	a, record := connect(t, owner)
-	first, next := widget("v1beta1", "{port: 80}"), widget("v1", "{port: 81, accessPolicy: allow}")
+	first, next := widget("v1beta1", "w", "{port: 80}"), widget("v1", "w", "{port: 81, accessPolicy: allow}")
 	must(t, a, first)
-	require.NoError(t, otherClient(t).Apply(t.Context(), client.ApplyConfigurationFromUnstructured(widget("v1alpha1", "{note: theirs}").Object), client.FieldOwner("argocd")))
+	require.NoError(t, otherClient(t).Apply(t.Context(), client.ApplyConfigurationFromUnstructured(widget("v1alpha1", "w", "{note: theirs}").Object), client.FieldOwner("argocd")))
 	for _, version := range []string{"v1alpha1", "v1beta1", "v1"} {
-		as(t, "other", widget(version, "{}"), types.MergePatchType, `{"metadata":{"labels":{"`+version+`":"kept"}}}`)
+		as(t, "other", widget(version, "w", "{}"), types.MergePatchType, `{"metadata":{"labels":{"`+version+`":"kept"}}}`)
 	}
 	written := []string{"argocd Apply v1alpha1", api.FieldManager + " Apply v1beta1", "other Update v1alpha1", "other Update v1beta1", "other Update v1"}
 	require.ElementsMatch(t, written, managers(live(t, next)))
@@ -273,7 +274,7 @@ func TestEntriesOfSeveralVersionsAreMovedTogether(t *testing.T) {
 			assert.JSONEq(t, `{"f:metadata":{"f:labels":{"f:v1alpha1":{},"f:v1beta1":{},"f:v1":{}}}}`, e.FieldsV1.GetRawString())
 		}
 	}
-	must(t, a, widget("v1", "{accessPolicy: allow}"))
+	must(t, a, widget("v1", "w", "{accessPolicy: allow}"))
 	assert.Equal(t, map[string]any{"note": "theirs", "accessPolicy": "allow"}, live(t, next).Object["spec"])
 }
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -402,10 +403,12 @@ func TestReleaseNameIsResolvedByTheClusterVersion(t *testing.T) {
 	_, rest, _ := strings.Cut(contents(t, to)["0000_20_x.yaml"], "name: ")
 	assert.NotContains(t, rest, "kept")
 
-	completed, _, err := runCvo(t, "__complete", "release", "extract", "--kubeconfig", d.env.Kubeconfig, "")
-	require.NoError(t, err)
-	assert.Contains(t, completed, "1.0.0\t"+running.ByDigest())
-	assert.Contains(t, completed, "1.1.0\t"+update.ByDigest())
+	require.EventuallyWithT(t, func(c *assert.CollectT) { // a completion waits for the cluster only for a second
+		completed, _, err := runCvo(t, "__complete", "release", "extract", "--kubeconfig", d.env.Kubeconfig, "")
+		require.NoError(c, err)
+		assert.Contains(c, completed, "1.0.0\t"+running.ByDigest())
+		assert.Contains(c, completed, "1.1.0\t"+update.ByDigest())
+	}, time.Minute, 10*time.Millisecond)
 }
 
 func TestReleaseArgumentsAreCompleted(t *testing.T) {
@@ -419,8 +422,10 @@ func TestReleaseArgumentsAreCompleted(t *testing.T) {
 		"release info x -o ":                                  "name\npullspec\ndigest\njson\n",
 		"release graph x --mode ":                             "initializing\nupdating\nreconciling\n",
 	} {
-		out, _, err := runCvo(t, append([]string{"__complete"}, strings.Split(line, " ")...)...)
-		require.NoError(t, err)
-		assert.Contains(t, out, want, line)
+		require.EventuallyWithT(t, func(c *assert.CollectT) { // a completion waits for the registry only for two seconds
+			out, _, err := runCvo(t, append([]string{"__complete"}, strings.Split(line, " ")...)...)
+			require.NoError(c, err)
+			assert.Contains(c, out, want, line)
+		}, time.Minute, 10*time.Millisecond)
 	}
 }

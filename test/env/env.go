@@ -31,7 +31,7 @@ type Options struct {
 	Audit AuditLevel
 	// APIServerArgs are additional flags of kube-apiserver without the leading dashes. They override defaults.
 	APIServerArgs map[string]string
-	// StartTimeout applies to each of the two processes. Default: one minute.
+	// StartTimeout applies to each of the two processes. Default: four minutes.
 	StartTimeout time.Duration
 }
 

@@ -13,6 +13,7 @@ import (
 
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -28,6 +29,8 @@ type chronicle struct {
 	mu     sync.Mutex
 	names  map[string]string
 	tracks map[string][]string
+	// seen is the resource version of the last ClusterVersion from the watch; empty before the first one.
+	seen string
 	// onLine is called with each new line of a track; nil for no call.
 	onLine func(track, line string)
 }
@@ -89,6 +92,7 @@ var volatileText = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ|127\.0\.0
 func (k *chronicle) note(cv *configv1.ClusterVersion) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.seen = cv.ResourceVersion
 	seen := map[string]bool{}
 	for _, c := range cv.Status.Conditions {
 		track := string(c.Type)
@@ -180,7 +184,16 @@ func (k *chronicle) chapter() string {
 	return b.String()
 }
 
-// settled waits until the chronicle has seen the current ClusterVersion.
+// hasSeen reports whether the watch has delivered this version of the ClusterVersion, or a later one.
+func (k *chronicle) hasSeen(cv *configv1.ClusterVersion) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	order, err := resourceversion.CompareResourceVersion(k.seen, cv.ResourceVersion)
+	return err == nil && order >= 0
+}
+
+// settled waits until the chronicle has seen the current ClusterVersion. It does not note what it reads: the watch may lag behind a read, and
+// would then report earlier states after it.
 func (k *chronicle) settled(t *testing.T, c client.Client) {
 	t.Helper()
 	cv := &configv1.ClusterVersion{}
@@ -188,7 +201,6 @@ func (k *chronicle) settled(t *testing.T, c client.Client) {
 		if err := c.Get(t.Context(), client.ObjectKey{Name: "version"}, cv); err != nil {
 			return false
 		}
-		return cv.Status.ObservedGeneration == cv.Generation && !says(api.ReleaseAccepted, "Unknown|")(cv)
+		return cv.Status.ObservedGeneration == cv.Generation && !says(api.ReleaseAccepted, "Unknown|")(cv) && k.hasSeen(cv)
 	}, 2*time.Minute, 50*time.Millisecond)
-	k.note(cv)
 }

@@ -234,10 +234,18 @@ func (p *platform) awaitWithin(what string, timeout time.Duration, condition fun
 	ctx, cancel := context.WithTimeout(p.t.Context(), timeout)
 	defer cancel()
 	var last *configv1.ClusterVersion
+	var failure error
 	for ctx.Err() == nil {
 		w, err := p.client.Watch(ctx, &configv1.ClusterVersionList{})
 		if err != nil {
-			break
+			if ctx.Err() == nil {
+				failure = err
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(50 * time.Millisecond):
+			}
+			continue
 		}
 		for e := range w.ResultChan() {
 			cv, ok := e.Object.(*configv1.ClusterVersion)
@@ -254,6 +262,9 @@ func (p *platform) awaitWithin(what string, timeout time.Duration, condition fun
 		for _, c := range last.Status.Conditions {
 			p.t.Logf("%s=%s %s: %s", c.Type, c.Status, c.Reason, c.Message)
 		}
+	}
+	if failure != nil {
+		p.t.Logf("the last watch that failed: %v", failure)
 	}
 	require.FailNow(p.t, "waiting for "+what+": timeout after "+timeout.String())
 	return nil

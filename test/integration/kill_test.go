@@ -65,8 +65,8 @@ func TestKilledOperatorContinues(t *testing.T) {
 	t.Logf("seed %d", seed)
 
 	begin := time.Now()
-	operator := p.killAt(random, r.from.ByDigest(), []moment{
-		{"downloading", 600 * time.Millisecond, logWorking, func(cv *configv1.ClusterVersion) bool { return len(cv.Status.History) == 0 }},
+	operator := p.killAt(random, r.from.ByDigest(), "4.22.9", []moment{
+		{"downloading", 600 * time.Millisecond, logWorking, func(cv *configv1.ClusterVersion) bool { return len(cv.Status.History) == 0 || applying(cv) }},
 		{"applying", time.Second, logRollout, applying},
 		{"applying", 3 * time.Second, logRollout, applying},
 		{"gating", 300 * time.Millisecond, logRollout, gating},
@@ -82,12 +82,12 @@ func TestKilledOperatorContinues(t *testing.T) {
 	begin = time.Now()
 	slow := p.registry.AddFault(fixture.Fault{Match: fixture.MatchPath("/blobs/"), Delay: time.Hour})
 	p.update(configv1.Update{Image: r.to.ByDigest()})
-	p.killAt(random, r.from.ByDigest(), []moment{
+	p.killAt(random, r.from.ByDigest(), "4.23.0", []moment{
 		{"downloading", 500 * time.Millisecond, logWorking, downloading},
 		{"downloading", 900 * time.Millisecond, logWorking, downloading},
 	}).kill()
 	slow()
-	p.killAt(random, r.from.ByDigest(), []moment{
+	p.killAt(random, r.from.ByDigest(), "4.23.0", []moment{
 		{"applying", 500 * time.Millisecond, logRollout, applying},
 		{"gating", time.Second, logRollout, gating},
 		{"gating", 6 * time.Second, logRollout, gating},
@@ -97,19 +97,27 @@ func TestKilledOperatorContinues(t *testing.T) {
 	p.assertChangedOnce(r.toDir, release.Updating, begin)
 }
 
-// killAt runs the operator once for each moment and kills it then. It returns a last operator that keeps running.
-func (p *platform) killAt(random *rand.Rand, image string, moments []moment) *process {
+// killAt runs the operator once for each moment and kills it then, or later if the phase is over before this test sees it. It returns a last
+// operator that keeps running. version is the version that the operator installs.
+func (p *platform) killAt(random *rand.Rand, image, version string, moments []moment) *process {
 	p.t.Helper()
+	met := map[string]bool{} // by phase
 	for _, m := range moments {
 		operator := p.operator(image)
 		operator.logged(p.t, m.log)
-		p.await(m.phase, time.Minute, m.when)
+		p.await(m.phase, time.Minute, func(cv *configv1.ClusterVersion) bool {
+			met[m.phase] = met[m.phase] || m.when(cv)
+			return m.when(cv) || completed(version)(cv)
+		})
 		after := time.Duration(random.Int64N(int64(m.within)))
 		<-time.After(after) // this test varies the moment
 		operator.kill()
 		p.releaseLease()
 		cv := p.await("anything", time.Minute, func(*configv1.ClusterVersion) bool { return true })
 		p.t.Logf("killed %s after %s: %s", m.phase, after.Round(time.Millisecond), condition(cv, configv1.OperatorProgressing))
+	}
+	for _, m := range moments {
+		require.True(p.t, met[m.phase], "no operator was killed while it was %s", m.phase)
 	}
 	return p.operator(image)
 }

@@ -44,7 +44,7 @@ func TestRealReleasesInstallAndUpdate(t *testing.T) {
 	assert.True(t, cv.Status.History[0].Verified)
 	assert.Equal(t, "4.23.0", cv.Status.Desired.Version)
 	p.assertBudget("update", begin, len(g.objects), updateRequests)
-	p.assertOrder(g, p.audit(begin))
+	p.assertOrder(g, p.changesSince(begin))
 	p.await("the cluster to be at 4.23.0", patience, func(cv *configv1.ClusterVersion) bool {
 		return condition(cv, configv1.OperatorProgressing) == "False||Cluster version is 4.23.0"
 	})

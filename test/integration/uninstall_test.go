@@ -15,15 +15,17 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/test/installed"
 )
 
-// TestUninstallStopsTheLeader checks that 'cvo uninstall' takes the Lease from running operators and from a suspended one. Then it
-// uninstalls the operator and keeps the platform.
-func TestUninstallStopsTheLeader(t *testing.T) {
+// TestUninstallStopsTheLeaderAndKeepsThePlatform checks that 'cvo uninstall' takes the Lease from running operators and from a suspended one.
+// Then it uninstalls the operator to the end, and every object of the platform stays.
+func TestUninstallStopsTheLeaderAndKeepsThePlatform(t *testing.T) {
 	t.Parallel()
 	p := newPlatform(t)
 	img := p.push(newTiny(t).files("1.0.0"), "1.0.0", true)
@@ -43,16 +45,19 @@ func TestUninstallStopsTheLeader(t *testing.T) {
 		t.Log(line)
 	}
 	leader.logged(t, "confirmed to the uninstall that this process has stopped writing")
-	p.holder(func(holder string) bool { return holder == first }) // the uninstall was interrupted, so the operator leads again
-	p.renews()                                                    // it knows that it leads, so it releases the Lease when it ends
+	again := p.holder(func(holder string) bool { // the uninstall was interrupted, so the operator leads again
+		return holder == first || leader.started() > 1 && holder != "" && holder != api.UninstallHolder
+	})
+	p.renews() // it knows that it leads, so it releases the Lease when it ends
 	leader.end(t)
 
 	// A suspended operator confirms nothing and does not write when it resumes.
 	const lease = 20 * time.Second
 	leader = p.operator(img.ByDigest(), "--leader-elect-lease-duration", lease.String(), "--leader-elect-renew-deadline", "17s", "--leader-elect-retry-period", "1s")
-	leader.letEnd()
-	second := p.holder(func(holder string) bool { return holder != "" && holder != first })
+	p.holder(func(holder string) bool { return holder != "" && holder != again })
 	p.renews() // it knows that it leads, so it notices when it does not
+	second := p.holder(func(holder string) bool { return holder != "" })
+	leader.letEnd()
 	require.NoError(t, leader.signal(syscall.SIGSTOP))
 	var goesOn time.Time
 	took, waited = p.stopsOperator(func() {
@@ -74,6 +79,11 @@ func TestUninstallStopsTheLeader(t *testing.T) {
 	}
 
 	c := installed.Client(t, p.env.Config("garbage"))
+	var before []types.UID
+	for _, object := range tinyObjects() {
+		require.True(t, installed.Exists(t, c, object), "%s %s", object.GetKind(), object.GetName())
+		before = append(before, object.GetUID())
+	}
 	orphaned := installed.CollectGarbage(t, c)
 	out, err := p.run("uninstall", "--yes")
 	require.NoError(t, err)
@@ -81,10 +91,18 @@ func TestUninstallStopsTheLeader(t *testing.T) {
 	assert.True(t, orphaned(), "the API server deletes the ClusterVersion without the objects of the platform")
 	assert.False(t, installed.Exists(t, c, &configv1.ClusterVersion{ObjectMeta: metav1.ObjectMeta{Name: "version"}}))
 	assert.False(t, installed.Exists(t, c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: api.OperatorNamespace}}))
-	kept := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "tiny-a", Name: "settings"}}
-	require.True(t, installed.Exists(t, c, kept))
-	assert.Equal(t, "1.0.0", kept.Data["version"])
-	assert.Empty(t, kept.OwnerReferences)
+	for i, object := range tinyObjects() {
+		name := object.GetKind() + " " + object.GetName()
+		require.True(t, installed.Exists(t, c, object), name)
+		assert.Equal(t, before[i], object.GetUID(), name)
+		assert.Empty(t, object.GetOwnerReferences(), name)
+		assert.Nil(t, object.GetDeletionTimestamp(), name)
+		if object.GetKind() == "ConfigMap" {
+			version, _, err := unstructured.NestedString(object.Object, "data", "version")
+			require.NoError(t, err)
+			assert.Equal(t, "1.0.0", version, name)
+		}
+	}
 }
 
 // holder waits until the holder of the Lease satisfies a condition and returns it.

@@ -129,7 +129,7 @@ func prepare(t *testing.T, nodes ...string) *stage {
 			e.Serve(t, "../../../machineconfiguration/v1/zz_generated.crd-manifests/0000_80_machine-config_01_"+kind+".crd.yaml")
 		}
 		_, err := envtest.InstallCRDs(e.Config("test"), envtest.CRDInstallOptions{
-			ErrorIfPathMissing: true, Paths: []string{"../../manifests/node/0000_80_machine-config_01_noderolloutpolicies.crd.yaml"},
+			ErrorIfPathMissing: true, MaxTime: time.Minute, Paths: []string{"../../manifests/node/0000_80_machine-config_01_noderolloutpolicies.crd.yaml"},
 		})
 		require.NoError(t, err)
 		e.Serve(t, "../../../operator/v1/zz_generated.crd-manifests/0000_80_machine-config_01_machineconfigurations-Default.crd.yaml")
@@ -451,7 +451,7 @@ func TestPoolsUpdateWithinMaxUnavailable(t *testing.T) {
 	begun := time.Now()
 	s.config("50-motd", map[string]string{"/etc/motd": "hello"})
 	var steps strings.Builder
-	for _, step := range []struct {
+	for updated, step := range []struct { // each step updates one node
 		ends      string
 		cordoned  []string
 		available string
@@ -470,6 +470,7 @@ func TestPoolsUpdateWithinMaxUnavailable(t *testing.T) {
 			assert.Equal(c, step.cordoned, s.cordoned())
 			require.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Name: "worker"}, p))
 			assert.Equal(c, step.available, fmt.Sprintf("%d of %d unavailable", p.Status.UnavailableMachineCount, p.Status.MachineCount))
+			assert.EqualValues(c, updated, p.Status.ReadyMachineCount, "the table shows it")
 			if step.ends != "" {
 				assert.Equal(c, p.Spec.Configuration.Name, s.node(step.ends).Annotations[api.CurrentConfigAnnotation])
 			}

@@ -40,6 +40,7 @@ func TestObjectsWithoutManifestAreDropped(t *testing.T) {
 	w.Want(named(ns, "ours"))
 	scope := observe.Scope{Resource: configMaps}
 	w.until(t, scope, ns, "ours", there)
+	w.callsAfter(t, 0)
 	changes := w.changes.Load()
 
 	for i := range 50 {

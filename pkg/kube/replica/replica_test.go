@@ -73,7 +73,10 @@ func greet(ctx context.Context, cfg *rest.Config, pod string, serving func(addre
 	if err != nil {
 		return err
 	}
-	r, err := replica.New(ctx, cfg, replica.Options{UserAgent: "greeter", Metrics: "greeter", Namespace: "default", Lease: "greeter", Identity: identity})
+	r, err := replica.New(ctx, cfg, replica.Options{
+		UserAgent: "greeter", Metrics: "greeter", Namespace: "default", Lease: "greeter", Identity: identity,
+		LeaseDuration: 3 * time.Minute, RenewDeadline: time.Minute, RetryPeriod: time.Second,
+	})
 	if err != nil {
 		return err
 	}
@@ -181,8 +184,8 @@ func TestReplicaLeadsServesAndEnds(t *testing.T) {
 	require.EventuallyWithT(t, func(t *assert.CollectT) { assert.Equal(t, "welcome from first", greeting()) }, time.Minute, 20*time.Millisecond)
 	end()
 	require.NoError(t, <-ended)
-	// The Lease is released, so the second replica does not wait until it expires.
-	require.EventuallyWithT(t, func(t *assert.CollectT) { assert.Equal(t, "welcome from second", greeting()) }, time.Minute, 20*time.Millisecond)
+	// The Lease is released, so the second replica does not wait until it expires, which takes longer than this wait.
+	require.EventuallyWithT(t, func(t *assert.CollectT) { assert.Equal(t, "welcome from second", greeting()) }, 2*time.Minute, 20*time.Millisecond)
 	require.NoError(t, second.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, second.Wait())
 	record, err := leader.Find(t.Context(), cfg, "default", "greeter")

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -45,6 +46,8 @@ func (s *servers) count(name string) {
 	s.requests[name]++
 }
 
+// newServers starts servers in a bubble of synctest. Its time stands still while they wait for connections, so no answer is too late on a busy
+// machine.
 func newServers(t *testing.T, hosts ...string) *servers {
 	s := &servers{status: map[string]int{}, requests: map[string]int{}}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -149,25 +152,27 @@ func TestGuardAsksAnAPIServerOnAnotherNode(t *testing.T) {
 		{name: "it asks the cluster's address if no node has the servers", hosts: []string{"127.0.0.2", "127.0.0.9"}, nodes: nodes, asked: "slice main"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := newServers(t, tt.hosts...)
-			for _, host := range tt.failed {
-				s.status[host] = http.StatusInternalServerError
-			}
-			why, wait := s.guard(clocktesting.NewFakePassiveClock(time.Now())).Refusal(t.Context(), tt.nodes[0], tt.nodes, nil)
+			synctest.Test(t, func(t *testing.T) {
+				s := newServers(t, tt.hosts...)
+				for _, host := range tt.failed {
+					s.status[host] = http.StatusInternalServerError
+				}
+				why, wait := s.guard(clocktesting.NewFakePassiveClock(time.Now())).Refusal(t.Context(), tt.nodes[0], tt.nodes, nil)
 
-			_, port, _ := strings.Cut(strings.TrimPrefix(s.main.URL, "http://"), ":")
-			assert.Equal(t, strings.ReplaceAll(tt.want, "PORT", port), why)
-			assert.Equal(t, tt.want != "", wait > 0)
-			s.mutex.Lock()
-			defer s.mutex.Unlock()
-			for host := range strings.FieldsSeq(tt.asked) {
-				assert.Equal(t, 1, s.requests[host], host)
-				delete(s.requests, host)
-			}
-			if tt.want == "" && len(tt.hosts) > 2 {
-				delete(s.requests, "127.0.0.3")
-			}
-			assert.Empty(t, s.requests)
+				_, port, _ := strings.Cut(strings.TrimPrefix(s.main.URL, "http://"), ":")
+				assert.Equal(t, strings.ReplaceAll(tt.want, "PORT", port), why)
+				assert.Equal(t, tt.want != "", wait > 0)
+				s.mutex.Lock()
+				defer s.mutex.Unlock()
+				for host := range strings.FieldsSeq(tt.asked) {
+					assert.Equal(t, 1, s.requests[host], host)
+					delete(s.requests, host)
+				}
+				if tt.want == "" && len(tt.hosts) > 2 {
+					delete(s.requests, "127.0.0.3")
+				}
+				assert.Empty(t, s.requests)
+			})
 		})
 	}
 }
@@ -184,56 +189,60 @@ func TestGuardAsksTheServersTogether(t *testing.T) {
 }
 
 func TestGuardAsksOnlyWhenACheckIsDue(t *testing.T) {
-	s := newServers(t)
-	clk := clocktesting.NewFakePassiveClock(time.Now())
-	g := s.guard(clk)
-	nodes := []*corev1.Node{newNode("m0", "127.0.0.2"), newNode("m1", "127.0.0.3")}
-	s.etcd = []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "etcd-m1"}, Spec: corev1.PodSpec{NodeName: "m1"}}}
-	check := func(n *corev1.Node) string {
-		why, _ := g.Refusal(t.Context(), n, nodes, nil)
-		return why
-	}
-	assert.Equal(t, "waits for the etcd member on node m1: pod kube-system/etcd-m1 is not ready", check(nodes[0]))
-	assert.Empty(t, s.requests, "etcd decides first")
-	assert.Empty(t, check(nodes[1]), "its own member does not matter")
-	s.etcd = nil
-	s.status["main"] = http.StatusInternalServerError
-	for range 3 {
-		assert.NotEmpty(t, check(nodes[0]))
-	}
-	assert.Equal(t, 2, s.requests["main"], "one for each node")
-	s.status["main"] = http.StatusOK
-	clk.SetTime(clk.Now().Add(guardAge))
-	assert.Empty(t, check(nodes[0]))
-	s.status["main"] = http.StatusInternalServerError
-	assert.Empty(t, check(nodes[0]), "the answer counts for a while")
-	clk.SetTime(clk.Now().Add(readyAge))
-	assert.NotEmpty(t, check(nodes[0]), "a server that was ready may fail soon")
-	assert.Equal(t, 4, s.requests["main"])
+	synctest.Test(t, func(t *testing.T) {
+		s := newServers(t)
+		clk := clocktesting.NewFakePassiveClock(time.Now())
+		g := s.guard(clk)
+		nodes := []*corev1.Node{newNode("m0", "127.0.0.2"), newNode("m1", "127.0.0.3")}
+		s.etcd = []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "etcd-m1"}, Spec: corev1.PodSpec{NodeName: "m1"}}}
+		check := func(n *corev1.Node) string {
+			why, _ := g.Refusal(t.Context(), n, nodes, nil)
+			return why
+		}
+		assert.Equal(t, "waits for the etcd member on node m1: pod kube-system/etcd-m1 is not ready", check(nodes[0]))
+		assert.Empty(t, s.requests, "etcd decides first")
+		assert.Empty(t, check(nodes[1]), "its own member does not matter")
+		s.etcd = nil
+		s.status["main"] = http.StatusInternalServerError
+		for range 3 {
+			assert.NotEmpty(t, check(nodes[0]))
+		}
+		assert.Equal(t, 2, s.requests["main"], "one for each node")
+		s.status["main"] = http.StatusOK
+		clk.SetTime(clk.Now().Add(guardAge))
+		assert.Empty(t, check(nodes[0]))
+		s.status["main"] = http.StatusInternalServerError
+		assert.Empty(t, check(nodes[0]), "the answer counts for a while")
+		clk.SetTime(clk.Now().Add(readyAge))
+		assert.NotEmpty(t, check(nodes[0]), "a server that was ready may fail soon")
+		assert.Equal(t, 4, s.requests["main"])
+	})
 }
 
 func TestGuardCountsADrainUnderTheCordonOfAnotherClient(t *testing.T) {
-	s := newServers(t)
-	g := s.guard(clocktesting.NewFakePassiveClock(time.Now()))
-	nodes := []*corev1.Node{newNode("m0", "127.0.0.2"), newNode("m1", "127.0.0.3")}
-	const waits = "waits for control-plane node m0, which another client has cordoned and whose daemon requests a drain: uncordon one of them"
-	for _, tt := range []struct {
-		name, desired, applied string
-		isCordoned             bool
-		want                   string
-	}{
-		{"it waits for the drain", "drain-v1", "uncordon-v0", true, waits},
-		{"it waits for the update after the drain", "drain-v1", "drain-v1", true, waits},
-		{"it ignores a cordon after the update", "uncordon-v1", "uncordon-v1", true, ""},
-		{"it ignores a cordon without an update", "", "", true, ""},
-		{"it ignores a drain that has not begun", "drain-v1", "uncordon-v0", false, ""},
-	} {
-		nodes[0].Annotations = map[string]string{api.DesiredDrainAnnotation: tt.desired, api.AppliedDrainAnnotation: tt.applied}
-		nodes[0].Spec.Unschedulable = tt.isCordoned
-		why, _ := g.Refusal(t.Context(), nodes[1], nodes, nil)
-		assert.Equal(t, tt.want, why, tt.name)
-	}
-	nodes[0].Annotations[api.DesiredDrainAnnotation], nodes[0].Spec.Unschedulable = "drain-v1", true
-	why, _ := g.Refusal(t.Context(), nodes[0], nodes, nil)
-	assert.Empty(t, why, "it does not wait for itself")
+	synctest.Test(t, func(t *testing.T) {
+		s := newServers(t)
+		g := s.guard(clocktesting.NewFakePassiveClock(time.Now()))
+		nodes := []*corev1.Node{newNode("m0", "127.0.0.2"), newNode("m1", "127.0.0.3")}
+		const waits = "waits for control-plane node m0, which another client has cordoned and whose daemon requests a drain: uncordon one of them"
+		for _, tt := range []struct {
+			name, desired, applied string
+			isCordoned             bool
+			want                   string
+		}{
+			{"it waits for the drain", "drain-v1", "uncordon-v0", true, waits},
+			{"it waits for the update after the drain", "drain-v1", "drain-v1", true, waits},
+			{"it ignores a cordon after the update", "uncordon-v1", "uncordon-v1", true, ""},
+			{"it ignores a cordon without an update", "", "", true, ""},
+			{"it ignores a drain that has not begun", "drain-v1", "uncordon-v0", false, ""},
+		} {
+			nodes[0].Annotations = map[string]string{api.DesiredDrainAnnotation: tt.desired, api.AppliedDrainAnnotation: tt.applied}
+			nodes[0].Spec.Unschedulable = tt.isCordoned
+			why, _ := g.Refusal(t.Context(), nodes[1], nodes, nil)
+			assert.Equal(t, tt.want, why, tt.name)
+		}
+		nodes[0].Annotations[api.DesiredDrainAnnotation], nodes[0].Spec.Unschedulable = "drain-v1", true
+		why, _ := g.Refusal(t.Context(), nodes[0], nodes, nil)
+		assert.Empty(t, why, "it does not wait for itself")
+	})
 }
