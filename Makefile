@@ -119,7 +119,7 @@ helm: ## Build into bin/peers the Helm that tests install the chart with, once (
 modules:
 	@hack/download.sh
 
-# A release carries the CRDs of the API module that go.mod pins; they are read from the module, not kept here.
+# A release carries the CRDs of the API module that go.mod pins, with descriptions. The files in manifests/ have none.
 .PHONY: crds
 crds: modules
 	@go generate ./manifests
