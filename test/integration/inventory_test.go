@@ -170,19 +170,25 @@ func (p *platform) awaitRecords(version string, since time.Time) {
 			return false
 		}
 		type key struct{ group, namespace, name string } // the audit log does not contain kinds
-		recorded := map[key]bool{}
+		left := map[key]int{}                            // records that belong to no applied object so far
 		for id, r := range inv.Records {
 			if r.Dropped == "" && (!r.Reached || r.Release != version) {
 				missing = "the end of the rollout of " + id.String()
 				return false
 			}
-			recorded[key{id.Group, id.Namespace, id.Name}] = true
+			left[key{id.Group, id.Namespace, id.Name}]++
 		}
+		applied := map[object]bool{}
 		for _, o := range p.appliedSince(since) {
+			if applied[o] {
+				continue
+			}
+			applied[o] = true
 			if o.resource == "namespaces" { // the audit log has their name twice
 				o.namespace = ""
 			}
-			if !isOwnReport(o) && !recorded[key{o.group, o.namespace, o.name}] {
+			k := key{o.group, o.namespace, o.name}
+			if left[k]--; !isOwnReport(o) && left[k] < 0 {
 				missing = fmt.Sprint("the record of ", o)
 				return false
 			}
