@@ -1,5 +1,5 @@
-# All targets need Go, make, bash 4 and git; the tests also need flock, and `make outer` jq. Other tools are built from Go modules. Only e2e
-# and node-image need Docker.
+# All targets need Go, make, bash 4 and git; the tests also need flock, `make outer` jq, `make race` a C compiler, and tests of alerts
+# Prometheus. Other tools are built from Go modules. Only e2e and node-image need Docker.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -14,13 +14,14 @@ export CGO_ENABLED := 0
 export GOFLAGS := $(strip $(shell go env GOFLAGS) -trimpath)
 # Flags that come with the environment must not select tests unnoticed, nor replace their execution.
 $(foreach flag,-run= -skip= -short .run= .skip= .short -exec= -count= .count=,$(if $(findstring $(flag),$(GOFLAGS)),$(error GOFLAGS=$(GOFLAGS) selects tests: use TESTFLAGS)))
+$(if $(filter -n --n -n=true --n=true,$(GOFLAGS)),$(error GOFLAGS=$(GOFLAGS) runs nothing: use make -n))
 # A workspace of the user would change the modules, and CDPATH the folder in which a script works.
 export GOWORK := off
 export CDPATH :=
 # A hook of git sets these, and then git would ignore the folder in which tests run it.
 unexport GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_PREFIX
 # The programs under test read these. A user of cvo, or a pod that runs CI, may have set them.
-unexport CVO_NAME CVO_NAMESPACE CVO_PAYLOAD_RETRIEVAL CVO_BRING_YOUR_OWN_NETWORK CLUSTER_PROFILE EXCLUDE_MANIFESTS PAYLOAD_OVERRIDE
+unexport CVO_PROPERTY_KUBECONFIG CVO_NAME CVO_NAMESPACE CVO_PAYLOAD_RETRIEVAL CVO_BRING_YOUR_OWN_NETWORK CLUSTER_PROFILE EXCLUDE_MANIFESTS PAYLOAD_OVERRIDE
 unexport POD_NAME POD_NAMESPACE POD_IP NODE_NAME OPERATOR_IMAGE RELEASE_VERSION
 
 # VERSION is stamped into bin/cvo: a tag, or a tag with the commits since, or the commit.
@@ -60,7 +61,7 @@ help: ## Show this list
 	  /^##@ / { printf "\n%s\n", substr($$0, 5) } \
 	  /^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# make replaces itself with the demo, so Ctrl-C and a kill reach it and nothing is left behind.
+# exec replaces the shell with the demo, so a signal that make passes on reaches the demo, and nothing is left behind.
 .PHONY: demo
 demo: build kube-tools ## Install and update the example platform on a control plane of its own (DEMO_FLAGS=--help)
 	@echo 'building bin/demo and bin/cvo-node (about 1 minute the first time)' >&2
@@ -70,7 +71,7 @@ demo: build kube-tools ## Install and update the example platform on a control p
 ##@ Build
 
 .PHONY: build
-build: crds ## Build bin/cvo, static, reproducible, with its version; bin/kubectl-cvo is the same as a plugin
+build: crds ## Build bin/cvo, static, reproducible, with its version; bin/kubectl-cvo is the same program as a plugin of kubectl
 	@echo 'building bin/cvo (about 3 minutes the first time)' >&2
 	@go run ./hack/overlay $(OVERLAY)
 	CGO_ENABLED=0 go build -trimpath -overlay $(OVERLAY) -ldflags '$(LDFLAGS)' -o bin/cvo ./cmd/cvo
@@ -146,10 +147,10 @@ PROCESSES = $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores + (cores
 UNCACHED := ./test/docs $(addprefix ./,$(subst |, ,$(BUILDERS)))
 # A run of selected packages leaves the results of all packages alone.
 RESULTS := .cache/test$(if $(PKG),-selected)
-# Of test/integration the gate runs the main paths: an install, an update, a restart, the repair of drift, requests that are
+# Of test/integration, `make test` runs the main paths: an install, an update, a restart, the repair of drift, requests that are
 # rejected or whose gates fail and recover, an uninstall, and retrieval through mirrors. The rest belongs to make outer.
 MAIN_PATHS := ^(TestExamplePlatformInstallsAndUpdates|TestRealReleasesInstallAndUpdate|TestInventoryKeepsDroppedObjects|TestKilledOperatorContinues|TestDriftIsRepairedByOneWrite|TestRequestsAreAnsweredInTheClusterVersion|TestUninstallStopsTheLeaderAndKeepsThePlatform|TestLocalRegistryWithoutTLS|TestUpdateUsesTheClustersOwnConfiguration)$$
-# Of test/nodes the gate runs an update of a pool with the release and alone, a drain, a failure and its repair, a restart, and what only
+# Of test/nodes, `make test` runs an update of a pool with the release and alone, a drain, a failure and its repair, a restart, and what only
 # these tests decide: the permissions of the stage and what its definitions reject.
 NODE_PATHS := ^(TestOperatorInstallsAndUpdatesTheNodeStage|TestPoolsUpdateWithinMaxUnavailable|TestControlPlaneHoldsTheReleaseBack|TestRefusedEvictionsAreRetriedWhenTheBudgetChanges|TestBrokenConfigStopsAndItsDeletionRepairs|TestRestartedProcessesContinue|TestReleasedNodeLeavesTheStage|TestDaemonsReadConfigsInUse|TestStolenDaemonTokenIsLimitedToItsNode|TestAccountsCannotBecomeAdministrators|TestGuardPrecedesRoles|TestPodsExceedThePodSecurityStandardsOnlyWhereTheyMust|TestPodsAreOnTheNodesOfTheirRole|TestDefinitionRejectsInvalidJobs|TestDefinitionRejectsPoliciesThatCannotBeRead)$$
 
@@ -191,7 +192,7 @@ check: packages commands crds verify-format ## Check the format, vet, and run th
 jq:
 	@command -v jq >/dev/null || { echo 'jq is missing: install it (on Debian: apt-get install jq)' >&2; exit 2; }
 
-# The shell would take a pattern in TESTFLAGS without quotation marks for a command.
+# All rings need flock. The shell would take a pattern in TESTFLAGS without quotation marks for a command.
 .PHONY: commands
 commands:
 	@command -v flock >/dev/null || { echo 'flock is missing: install it (on Debian: apt-get install util-linux)' >&2; exit 2; }
@@ -241,7 +242,7 @@ MORE = $(shell { grep -rlE --include='*_test.go' 'ring[.](Outer|Stride|NeedOuter
 # The longest packages come first, as above.
 .PHONY: outer
 outer: whole commands jq crds node-tools helm ## Run the tests of whole programs: integration, nodes, Helm, docs, histories, the benchmark of nodes
-	@$(lock); packages=$$(go list ./test/integration ./test/nodes ./test/image ./test/... | grep -E '/test/($(WHOLE))$$' | grep -vE '/(e2e|interop)$$'); failed=0; \
+	@$(lock); packages=$$(go list ./test/integration ./test/nodes ./test/image ./test/... | grep -E '/test/($(WHOLE))$$' | grep -vE '/(e2e|interop)$$'); failed=0; trap 'exit 130' INT; \
 	  CVO_RING=outer $(call gotest,outer) -vet=off -timeout 45m -count 1 $$packages $(TESTFLAGS) || failed=1; \
 	  CVO_RING=outer $(call gotest,more) -vet=off -timeout 20m -count 1 $(MORE) $(TESTFLAGS) || failed=1; \
 	  [ $$failed -ne 0 ] || go run ./hack/results ran $(RESULTS)/outer.json $(RESULTS)/more.json || failed=1; exit $$failed

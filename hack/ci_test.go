@@ -28,7 +28,7 @@ func TestRunNamesWhatFailed(t *testing.T) {
 	assert.Subset(t, unset, []string{"PKG", "TESTFLAGS", "MAKEFLAGS", "GNUMAKEFLAGS", "GOOS", "CVO_RING", "CVO_E2E_PARALLEL"})
 	const outside = "a fault outside this repository: cannot download the modules of ./go.mod; no test ran"
 	for _, tt := range []struct {
-		name, program, script string // the program that does more than to succeed
+		name, program, script string // the program that does more than succeed
 		flag                  string
 		code                  int
 		last                  string // part of the last line, or of the last two

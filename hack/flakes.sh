@@ -14,7 +14,7 @@ mkdir -p .cache
 exec 8>"$log.lock"
 flock -n 8 || { echo 'another make flakes runs in this clone' >&2 && exit 2; }
 rm -rf "$log" && mkdir -p "$log"
-make --no-print-directory packages commands crds kube-tools
+make --no-print-directory packages crds kube-tools
 
 for _ in $(seq "$(getconf _NPROCESSORS_ONLN)"); do
   (while kill -0 $$; do :; done) >/dev/null 2>&1 8>&- &

@@ -44,7 +44,7 @@ func TestDownloadsAreTriedAgain(t *testing.T) {
 	}
 }
 
-// skipOutput is the result of a walk through the repository. It leaves out folders that git ignores and that change during tests.
+// skipOutput returns the result for an entry of a walk through the repository. It leaves out folders that git ignores and that change during tests.
 func skipOutput(entry fs.DirEntry, err error) error {
 	if entry.IsDir() && (entry.Name() == ".cache" || entry.Name() == ".git" || entry.Name() == "bin") {
 		return fs.SkipDir

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	image "github.com/cluster-version/cvo/pkg/author/assemble/program"
+	"github.com/cluster-version/cvo/test/env"
 )
 
 const (
@@ -96,12 +97,8 @@ func TestKubectlFindsThePlugin(t *testing.T) {
 	if testing.Short() {
 		t.Skip("kubectl may not be built yet")
 	}
-	kubectl, err := filepath.Abs(filepath.Join("../../bin/kube", "kubectl"))
+	kubectl, err := env.Tool("kubectl")
 	require.NoError(t, err)
-	if dir := os.Getenv("CVO_KUBE_BIN"); dir != "" {
-		kubectl = filepath.Join(dir, "kubectl")
-	}
-	require.FileExists(t, kubectl, "run make kube-tools")
 	path := "PATH=" + filepath.Dir(program(t, "kubectl-cvo")) + ":" + os.Getenv("PATH")
 	out, errs, code := call(t, []string{path}, kubectl, "cvo", "upgrade", "status", "--help")
 	assert.Empty(t, errs)

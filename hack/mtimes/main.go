@@ -1,4 +1,4 @@
-// Command mtimes sets the modification times of the committed files and folders below the working folder, which must be the root of a clone.
+// Command mtimes sets the modification times of the committed files and folders below the working folder, which must be in a clone.
 // Each time follows from the object id in git, so it changes with the content. Go's test cache compares sizes and modification times of the
 // files that a test has read. A fresh clone then reuses the results of an earlier one in the same folder. Changed files keep their times,
 // and so do symbolic links.

@@ -142,7 +142,7 @@ func (r run) add(e event) {
 	case e.Test == "" && e.ended():
 		p.action, p.elapsed = e.Action, e.Elapsed
 	case strings.HasPrefix(e.Test, "Benchmark") && e.Action != "fail": // it has no event for its end
-	case e.Test != "" && (e.ended() || p.tests[e.Test].Action == ""):
+	case e.Test != "" && (e.ended() || p.tests[e.Test].Action == "") && p.tests[e.Test].Action != "fail": // with -count, a test ends again
 		p.tests[e.Test] = e
 	}
 }

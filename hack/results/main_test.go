@@ -75,6 +75,10 @@ func TestRanRequiresATest(t *testing.T) {
 			"a failed test in a package that passes", `{"Action":"fail","Package":"p","Test":"TestA"}` + "\n" + `{"Action":"pass","Package":"p"}` + "\n" +
 				passed, "a test of p failed, and the package exits with 0", true, true,
 		},
+		{
+			"a test that failed and then passed", `{"Action":"fail","Package":"p","Test":"TestA"}` + "\n" + `{"Action":"pass","Package":"p","Test":"TestA"}` + "\n" +
+				`{"Action":"pass","Package":"p"}`, "a test of p failed", true, true,
+		},
 		{"a benchmark", `{"Action":"run","Package":"q","Test":"BenchmarkA"}` + "\n" + passed, "", false, false},
 		{"no test", `{"Action":"output","Package":"p","Output":"ok p 1s [no tests to run]"}` + "\n" + `{"Action":"pass","Package":"p"}`, "no test ran", true, true},
 		{"a package without test files", `{"Action":"skip","Package":"p"}` + "\n" + passed, "", false, false},

@@ -138,6 +138,29 @@ func TestReplacedRolloutSavesNoInventory(t *testing.T) {
 	assert.Equal(t, []string{"kept", "left", "made"}, names)
 }
 
+// TestFinishSavesWhatTheStoreLacks ends a process before the first save of its rollout.
+func TestFinishSavesWhatTheStoreLacks(t *testing.T) {
+	store := &savedInventory{}
+	l := ledger.New(clock.RealClock{}, store)
+	l.Finish(t.Context(), logr.Discard())
+	_, err := l.Open(t.Context(), logr.Discard())
+	require.NoError(t, err)
+	l.Finish(t.Context(), logr.Discard())
+	assert.Zero(t, store.saves, "there is no rollout")
+
+	rolledOut(t, l, "1.0.0", "a", "b")
+	l.Finish(t.Context(), logr.Discard())
+	assert.Equal(t, 1, store.saves)
+	assert.Len(t, store.Records, 2)
+	l.Finish(t.Context(), logr.Discard())
+	assert.Equal(t, 1, store.saves, "everything is saved")
+
+	rolledOut(t, l, "1.1.0", "c")
+	l.Close()
+	l.Finish(t.Context(), logr.Discard())
+	assert.Equal(t, 1, store.saves, "the inventory may belong to another ClusterVersion now")
+}
+
 // TestResultOfAVisitIsSavedAfterIt saves the inventory after the apply of a Deployment and before the end of the visit.
 func TestResultOfAVisitIsSavedAfterIt(t *testing.T) {
 	store := &savedInventory{}

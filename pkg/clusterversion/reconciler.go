@@ -127,6 +127,11 @@ func New(
 	return r
 }
 
+// Finish saves what the process would lose at its end. The work of the runner must have ended.
+func (c *Reconciler) Finish(ctx context.Context) {
+	c.ledger.Finish(ctx, logr.FromContextOrDiscard(ctx))
+}
+
 // round is one reconcile: the objects that it read and the results of its steps. A rollout keeps the round in which it was planned.
 type round struct {
 	// original is the object as read. cv is the copy that the steps change.

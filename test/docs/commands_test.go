@@ -18,6 +18,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/cli"
 	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/test/env"
 )
 
 // block is a fenced block of a page. Its commands begin with a dollar sign, and their output follows.
@@ -231,7 +232,8 @@ func bare(words []string) []string {
 // The test logs all other commands.
 func TestDocumentedCommandsParse(t *testing.T) {
 	t.Parallel()
-	kubectl := kubectlPath(t)
+	kubectl, err := env.Tool("kubectl")
+	require.NoError(t, err)
 	targets := makeTargets(t)
 	counted, others := map[string]int{}, map[string]bool{}
 	for _, page := range commandPages(t) {
@@ -311,19 +313,6 @@ func parsedByKubectl(t *testing.T, kubectl string, args []string) error {
 		return errors.New("kubectl has no command " + args[0])
 	}
 	return nil
-}
-
-// kubectlPath returns the path of the kubectl that make kube-tools builds.
-func kubectlPath(t *testing.T) string {
-	t.Helper()
-	dir := os.Getenv("CVO_KUBE_BIN")
-	if dir == "" {
-		dir = filepath.Join(root, "bin", "kube")
-	}
-	path, err := filepath.Abs(filepath.Join(dir, "kubectl"))
-	require.NoError(t, err)
-	require.FileExists(t, path, "run make kube-tools")
-	return path
 }
 
 func makeTargets(t *testing.T) map[string]bool {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/cli"
 	"github.com/cluster-version/cvo/pkg/cli/command"
+	"github.com/cluster-version/cvo/test/env"
 )
 
 // TestEveryReasonHasARemedy checks every reason that the operator may give in a condition, a precondition or a rejection. The pages must have
@@ -78,7 +79,8 @@ func TestPagesNameNoObsoleteReason(t *testing.T) {
 // TestRemedyCommandsParse checks that the commands in tables, which readers are to run, are valid.
 func TestRemedyCommandsParse(t *testing.T) {
 	t.Parallel()
-	kubectl := kubectlPath(t)
+	kubectl, err := env.Tool("kubectl")
+	require.NoError(t, err)
 	seen := map[string]bool{}
 	for _, page := range userPages(t) {
 		for _, table := range tables(page.text) {

@@ -71,12 +71,13 @@ func TestMain(m *testing.M) {
 
 // putTools fills a folder of the PATH with cvo's kubectl plugin, and with the kubectl and Helm that make kube-tools and make helm build.
 func putTools(dir string) error {
+	kubectl, err := env.Tool("kubectl")
+	if err != nil {
+		return err
+	}
 	for name, target := range map[string]string{
-		"kubectl-cvo": "cvo", "kubectl_complete-cvo": "../../hack/kubectl_complete-cvo", "kubectl": "../../bin/kube/kubectl", "helm": "../../bin/peers/helm",
+		"kubectl-cvo": "cvo", "kubectl_complete-cvo": "../../hack/kubectl_complete-cvo", "kubectl": kubectl, "helm": "../../bin/peers/helm",
 	} {
-		if where := os.Getenv("CVO_KUBE_BIN"); name == "kubectl" && where != "" {
-			target = filepath.Join(where, name)
-		}
 		if name != "kubectl-cvo" {
 			var err error
 			if target, err = filepath.Abs(target); err != nil {

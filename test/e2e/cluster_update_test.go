@@ -134,9 +134,9 @@ func host(lease *coordinationv1.Lease) string {
 	return pod
 }
 
-// testMisbehaviour updates to a release while components have problems. The operator must report each problem by name and must not touch
+// testMisbehavior updates to a release while components have problems. The operator must report each problem by name and must not touch
 // later components. The update must complete after the problems end.
-func testMisbehaviour(t *testing.T, s *site) {
+func testMisbehavior(t *testing.T, s *site) {
 	l := installed(t, s)
 	to := l.asUpdate(l.small("example-network", "example-dns", "example-storage"))
 	set := func(component string, switches map[string]string) {

@@ -83,7 +83,7 @@ func TestNetwork(t *testing.T) {
 	follow(t, newSite(t, siteOptions{suffix: networkSite, ownNetwork: true, workers: 1, components: few()}), []step{
 		{"Own", testOwnNetwork},
 		{"Registry", testFaultRegistry},
-		{"Misbehaviour", testMisbehaviour},
+		{"Misbehavior", testMisbehavior},
 		{"Namespace", testFaultNamespace},
 		{"Server", testFaultServer},
 		{"Failover", testFailover},

@@ -90,6 +90,7 @@ func TestEnvLogsRequests(t *testing.T) {
 func line(e env.AuditEvent) string { return fmt.Sprintf("%s %s %d", e.Verb, e.Object, e.Code) }
 
 func TestEnvKeepsItsFolder(t *testing.T) {
+	env.NeedControlPlane(t)
 	dir := t.TempDir()
 	first, err := env.Start(env.Options{Dir: dir, Audit: env.AuditNone})
 	require.NoError(t, err)
@@ -130,6 +131,7 @@ func TestEnvKeepsItsFolder(t *testing.T) {
 }
 
 func TestNothingOutlivesAKilledProcess(t *testing.T) {
+	env.NeedControlPlane(t)
 	child := exec.Command(os.Args[0])
 	child.Env = append(os.Environ(), childEnv+"=1")
 	child.Stderr = os.Stderr
@@ -176,11 +178,13 @@ func TestStartReportsAMissingBinary(t *testing.T) {
 }
 
 func TestStartShowsTheLogOfAFailingServer(t *testing.T) {
+	env.NeedControlPlane(t)
 	_, err := env.Start(env.Options{APIServerArgs: map[string]string{"feature-gates": "NoSuchGate=true"}})
 	require.ErrorContains(t, err, "NoSuchGate")
 }
 
 func TestGuardedProcessEndsWithTheControlPlane(t *testing.T) {
+	env.NeedControlPlane(t)
 	e, err := env.Start(env.Options{Audit: env.AuditNone})
 	require.NoError(t, err)
 	cmd := exec.CommandContext(t.Context(), "sleep", "600")

@@ -8,9 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	stdruntime "runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -43,9 +41,7 @@ const parallel = 6
 func TestMain(m *testing.M) {
 	ctrllog.SetLogger(logr.Discard())
 	flag.Parse()
-	if f := flag.Lookup("test.parallel"); f.Value.String() == strconv.Itoa(stdruntime.GOMAXPROCS(0)) {
-		_ = f.Value.Set(strconv.Itoa(parallel)) // the value is a number
-	}
+	env.SetParallel(parallel)
 	dir, err := os.MkdirTemp("", "cvo-integration-")
 	if err == nil {
 		packages := []string{"../../cmd/cvo", "../operators", "../measure"}

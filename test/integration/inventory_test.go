@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -40,8 +41,8 @@ func (p *platform) build(dir, version string, more ...string) release.Image {
 	return img
 }
 
-// TestInventoryKeepsDroppedObjects follows the objects of a release across a restart, which changes nothing, and across an update that drops
-// some of them. Dropped objects are listed and kept until the administrator requests their deletion.
+// TestInventoryKeepsDroppedObjects follows the objects of a release across a restart during the install and one after it, neither of which
+// applies anything again, and across an update that drops some of them. Dropped objects are listed and kept until the administrator requests their deletion.
 func TestInventoryKeepsDroppedObjects(t *testing.T) {
 	t.Parallel()
 	p := newPlatform(t)
@@ -52,15 +53,24 @@ func TestInventoryKeepsDroppedObjects(t *testing.T) {
 	second := p.build(lean, "1.0.1", "--previous", "1.0.0")
 	_, err := p.run("install", "--no-operator", "--release-image", first.ByDigest(), "--trust", p.trust)
 	require.NoError(t, err)
-	p.start("operators")
 	operator := p.operator(first.ByDigest())
+	p.await("the first operator to block the install", time.Minute, func(cv *configv1.ClusterVersion) bool {
+		return strings.Contains(condition(cv, configv1.OperatorProgressing), "waiting on example-config")
+	})
+	operator.end(t) // it saves its records at the end
+	applied, begin := p.appliedSince(time.Time{}), time.Now()
+	operator = p.operator(first.ByDigest())
+	operator.logged(t, logRollout)
+	// Later, a process applies objects whose watch has not started yet.
+	confirmed := time.Now().Add(drift.WatchPatience - time.Second)
+	p.start("operators")
 	p.await("1.0.0 to complete", time.Minute, completed("1.0.0"))
-	p.awaitRecords("1.0.0", time.Time{})
+	assert.Empty(t, sets.New(p.appliedUntil(begin, confirmed)...).Intersection(sets.New(applied...)), "the next process applies only what is missing")
 
 	operator.end(t)
-	begin := time.Now()
+	begin = time.Now()
 	p.operator(first.ByDigest()).logged(t, logRollout)
-	confirmed := time.Now().Add(drift.WatchPatience - time.Second)
+	confirmed = time.Now().Add(drift.WatchPatience - time.Second)
 	retention := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "example-backup", Name: "retention"}}
 	retention.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
 	deleted := object{"", "configmaps", "example-backup", "retention"}
@@ -68,11 +78,8 @@ func TestInventoryKeepsDroppedObjects(t *testing.T) {
 		_ = p.client.Delete(t.Context(), retention.DeepCopy())
 		return slices.Contains(p.appliedSince(begin), deleted)
 	}, time.Minute, time.Second)
-	for _, e := range p.audit(begin) {
-		// Later, objects whose watch has not started yet are applied without a change.
-		if e.Write() && isOfPlatform(e) && e.Received.Before(confirmed) {
-			assert.Equal(t, deleted, objectOf(e), "a restart writes only the deleted object")
-		}
+	for _, o := range p.appliedUntil(begin, confirmed) {
+		assert.Equal(t, deleted, o, "a restart writes only the deleted object")
 	}
 	for _, o := range p.repairedSince(begin) {
 		assert.Equal(t, deleted, o, "a restart changes only the deleted object")
@@ -125,9 +132,15 @@ func TestInventoryKeepsDroppedObjects(t *testing.T) {
 // appliedSince lists the objects of the example platform that the operator wrote since a time.
 func (p *platform) appliedSince(begin time.Time) []object {
 	p.t.Helper()
+	return p.appliedUntil(begin, time.Now())
+}
+
+// appliedUntil is like appliedSince, but omits applies after a time.
+func (p *platform) appliedUntil(begin, end time.Time) []object {
+	p.t.Helper()
 	var list []object
 	for _, e := range p.audit(begin) {
-		if e.Write() && isOfPlatform(e) {
+		if e.Write() && isOfPlatform(e) && e.Received.Before(end) {
 			list = append(list, objectOf(e))
 		}
 	}

@@ -52,7 +52,7 @@ func gating(cv *configv1.ClusterVersion) bool {
 }
 
 // TestKilledOperatorContinues kills the operator at ten moments that are spread over the download, the applies and the gates of an install
-// and an update. The gate has the four of the install. The rollout must always complete. An object that has reached a release must not be
+// and an update. `make test` runs the four of the install. The rollout must always complete. An object that has reached a release must not be
 // changed for it again.
 //
 //threat:killed-operator-leaves

@@ -85,20 +85,20 @@ has_envtest_tool() {
 
 # find_outdated lists the outdated tools.
 find_outdated() {
-	missing=
+	outdated=
 	for tool in "$@"; do
 		package "$tool" >/dev/null
 		if [ -x "$bin/$tool" ] && [ "$(cat "$bin/.$tool.stamp" 2>/dev/null)" = "$sources" ] &&
 			{ ! [ -L "$bin/$tool" ] || is_pinned "$tool" "$bin/$tool" 2>/dev/null; }; then
 			continue
 		fi
-		missing="$missing $tool"
+		outdated="$outdated $tool"
 	done
 }
 
 # Wait for a parallel build only if a tool is outdated. Afterwards it may be current.
 find_outdated "$@"
-if [ -n "$missing" ] && command -v flock >/dev/null 2>&1; then
+if [ -n "$outdated" ] && command -v flock >/dev/null 2>&1; then
 	exec 9>"$bin/.lock"
 	if ! flock -n 9; then
 		echo "kube-tools: another build is running, waiting for it" >&2
@@ -116,8 +116,8 @@ minutes() {
 	esac
 }
 
-count=$(echo "$missing" | wc -w) number=0
-for tool in $missing; do
+count=$(echo "$outdated" | wc -w) number=0
+for tool in $outdated; do
 	number=$((number + 1))
 	if has_envtest_tool "$tool"; then
 		echo "kube-tools: using $candidate" >&2

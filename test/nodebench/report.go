@@ -81,7 +81,7 @@ type figure struct {
 // noBudget is the budget of a figure without one.
 const noBudget = -1
 
-// figures returns the rows of the report with the budgets of issue 26.
+// figures returns the rows of the report with the budgets in docs/dev/testing.md.
 func figures() []figure {
 	count := func(n int) float64 { return float64(n) }
 	return []figure{

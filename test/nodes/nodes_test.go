@@ -355,10 +355,8 @@ func (s *stage) updatedPool(pool, before string, nodes int) (config string) {
 
 // table returns the output of kubectl get machineconfigpool worker, without the column with its age, and with short names of configs.
 func (s *stage) table(names map[string]string) string {
-	kubectl := filepath.Join(os.Getenv("CVO_KUBE_BIN"), "kubectl")
-	if os.Getenv("CVO_KUBE_BIN") == "" {
-		kubectl = "../../bin/kube/kubectl"
-	}
+	kubectl, err := env.Tool("kubectl")
+	require.NoError(s.t, err)
 	out, err := exec.CommandContext(s.t.Context(), kubectl, "--kubeconfig", s.env.Kubeconfig, "get", "mcp", "worker").CombinedOutput()
 	require.NoError(s.t, err, "%s", out)
 	var lines []string

@@ -1,8 +1,8 @@
 // Package nodesim simulates the update of 2,000 nodes with 60,000 pods in virtual time. It uses the planner and the selection of nodes of the
 // node stage, and evaluates PodDisruptionBudgets as the API server does. The makespan is a multiple of a bound that no order of nodes can
-// beat: machine-config.md §13.4, issue 26.
+// beat.
 //
-// The figures of issue 26 hold without a limit of evictions. With the default of 50 a second, the limit is the bound: the evictions alone last
+// The limits of the makespan hold without a limit of evictions. With the default of 50 a second, the limit is the bound: the evictions alone last
 // 1,200 s, and the last node needs more than 90 s after that. The bound of the slots is about 1,190 s.
 package nodesim_test
 

@@ -5,7 +5,7 @@
 #   test/peers/build.sh [TOOL...]      default: all of them
 #
 # Binaries go to bin/peers/ below the repository's root ($CVO_PEERS_BIN names another folder), and are rebuilt when
-# go.mod, go.sum or this script has changed. $CVO_PEERS_MODULE names the folder of another go.mod, such as test/helm,
+# Go, go.mod, go.sum or this script has changed. $CVO_PEERS_MODULE names the folder of another go.mod, such as test/helm,
 # which pins helm.
 set -eu
 

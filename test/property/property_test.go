@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,7 +20,7 @@ import (
 )
 
 var (
-	seeds = flag.Int("property.seeds", envInt("CVO_PROPERTY_SEEDS", 60), "number of seeds")
+	seeds = flag.Int("property.seeds", 60, "number of seeds")
 	// without hides a known failure. The named paths are omitted from all histories, which changes the histories of the seeds.
 	without = flag.String("property.without", "", "comma-separated parts of paths, such as spec.strategy, that no writer sets; create-only is possible too")
 	shorten = flag.Bool("property.shrink", true, "search for a shorter history of a failing seed")
@@ -31,13 +30,6 @@ var (
 // kubeconfigEnv is the environment variable with the kubeconfig of an existing control plane. Mutated copies of the engine use the control
 // plane of the test that builds them.
 const kubeconfigEnv = "CVO_PROPERTY_KUBECONFIG"
-
-func envInt(name string, otherwise int) int {
-	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
-		return n
-	}
-	return otherwise
-}
 
 // server is the API server that all runs share.
 var server struct {
@@ -49,11 +41,7 @@ var server struct {
 func TestMain(m *testing.M) {
 	flag.Parse()
 	// Histories wait for the API server most of the time, and even longer under faults.
-	if f := flag.Lookup("test.parallel"); f.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
-		if err := f.Value.Set("12"); err != nil {
-			panic(err)
-		}
-	}
+	env.SetParallel(12)
 	if file := os.Getenv(kubeconfigEnv); file != "" {
 		config, err := clientcmd.BuildConfigFromFlags("", file)
 		if err != nil {

@@ -21,7 +21,7 @@ func Stride() int {
 	return 3
 }
 
-// NeedOuter skips an expensive test except in the outer ring. It is for tests that repeat those of the gate on another floor, and for rare
+// NeedOuter skips an expensive test except in the outer ring. It is for tests that repeat those of `make test` at another level, and for rare
 // failures of the tests' own tools.
 func NeedOuter(t testing.TB) {
 	t.Helper()

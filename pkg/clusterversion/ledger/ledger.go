@@ -214,6 +214,16 @@ func (l *Ledger) Flush(ctx context.Context, log logr.Logger, plan *rollout.Plan,
 	return err
 }
 
+// Finish writes the changes that the store lacks before the process ends, so that the next one applies nothing again. No step may run.
+func (l *Ledger) Finish(ctx context.Context, log logr.Logger) {
+	l.mu.Lock()
+	plan, executor := l.plan, l.executor
+	l.mu.Unlock()
+	if executor != nil {
+		_ = l.Flush(ctx, log, plan, executor) // logged; the next process applies the objects without a record
+	}
+}
+
 // Failure returns the reason why the last save failed; empty if it succeeded.
 func (l *Ledger) Failure() string {
 	l.mu.Lock()

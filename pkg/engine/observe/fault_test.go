@@ -134,6 +134,7 @@ func TestServersWithoutWatchListAreListed(t *testing.T) {
 }
 
 func TestWatchSurvivesARestartOfTheServer(t *testing.T) {
+	env.NeedControlPlane(t)
 	dir := t.TempDir()
 	first, err := env.Start(env.Options{Dir: dir, Audit: env.AuditNone})
 	require.NoError(t, err)

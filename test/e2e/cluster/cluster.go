@@ -95,7 +95,7 @@ func Create(ctx context.Context, o Options) (*Cluster, error) {
 	if o.Progress == nil {
 		o.Progress = io.Discard
 	}
-	c, err := newCluster(ctx, o)
+	c, err := newCluster(o)
 	if err != nil {
 		return nil, err
 	}
@@ -106,9 +106,9 @@ func Create(ctx context.Context, o Options) (*Cluster, error) {
 }
 
 // newCluster finds kind and prepares a folder for a cluster that may not exist yet.
-func newCluster(ctx context.Context, o Options) (_ *Cluster, err error) {
+func newCluster(o Options) (_ *Cluster, err error) {
 	c := &Cluster{Name: cmp.Or(o.Name, DefaultName()), network: o.Network}
-	if c.kind, err = findKind(ctx); err != nil {
+	if c.kind, err = env.Tool("kind"); err != nil {
 		return nil, err
 	}
 	if c.dir, err = filepath.Abs(o.Dir); err != nil {
@@ -292,7 +292,7 @@ func (c *Cluster) Network(ctx context.Context) (string, error) {
 
 // Attach returns a cluster that an earlier process has left.
 func Attach(ctx context.Context, o Options) (*Cluster, error) {
-	c, err := newCluster(ctx, o)
+	c, err := newCluster(o)
 	if err != nil {
 		return nil, err
 	}
@@ -304,7 +304,7 @@ func Attach(ctx context.Context, o Options) (*Cluster, error) {
 
 // Delete deletes a complete or partial cluster by its name. Its folder stays.
 func Delete(ctx context.Context, o Options) error {
-	c, err := newCluster(ctx, o)
+	c, err := newCluster(o)
 	if err != nil {
 		return err
 	}
@@ -371,21 +371,4 @@ func (c *Cluster) run(ctx context.Context, progress io.Writer, args ...string) e
 		return fmt.Errorf("running kind %s: %w: %s", strings.Join(args[:2], " "), err, strings.TrimSpace(out.String()))
 	}
 	return nil
-}
-
-// findKind returns the path of the kind that `make e2e` builds.
-func findKind(ctx context.Context) (string, error) {
-	dir := os.Getenv("CVO_KUBE_BIN")
-	if dir == "" {
-		root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/cluster-version/cvo").Output()
-		if err != nil {
-			return "", fmt.Errorf("finding the module's folder: %w", err)
-		}
-		dir = filepath.Join(strings.TrimSpace(string(root)), "bin", "kube")
-	}
-	path := filepath.Join(dir, "kind")
-	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("finding kind: %w: run `make e2e`, or test/kube/build.sh kind", err)
-	}
-	return path, nil
 }
