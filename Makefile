@@ -2,7 +2,9 @@
 # Prometheus. Other tools are built from Go modules. Only e2e and node-image need Docker.
 
 SHELL := bash
-.SHELLFLAGS := -euo pipefail -c
+# With -p, bash ignores BASH_ENV and SHELLOPTS, which could end a recipe early with 0. The scripts that it calls do not see them.
+unexport BASH_ENV SHELLOPTS
+.SHELLFLAGS := -p -euo pipefail -c
 .DEFAULT_GOAL := help
 # Targets never run in parallel: some compare files that others generate.
 .NOTPARALLEL:
@@ -15,6 +17,8 @@ export GOFLAGS := $(strip $(shell go env GOFLAGS) -trimpath)
 # Flags that come with the environment must not select tests unnoticed, nor replace their execution.
 $(foreach flag,-run= -skip= -short .run= .skip= .short -exec= -count= .count=,$(if $(findstring $(flag),$(GOFLAGS)),$(error GOFLAGS=$(GOFLAGS) selects tests: use TESTFLAGS)))
 $(if $(filter -n --n -n=true --n=true,$(GOFLAGS)),$(error GOFLAGS=$(GOFLAGS) runs nothing: use make -n))
+# With -i, a failed recipe would pass; with -t, none would run.
+$(foreach flag,i t,$(if $(findstring $(flag),$(filter-out --%,$(firstword -$(MAKEFLAGS)))),$(error MAKEFLAGS=$(MAKEFLAGS) hides failures: run make without -$(flag))))
 # A workspace of the user would change the modules, and CDPATH the folder in which a script works.
 export GOWORK := off
 export CDPATH :=
@@ -156,11 +160,14 @@ NODE_PATHS := ^(TestOperatorInstallsAndUpdatesTheNodeStage|TestPoolsUpdateWithin
 
 # gotest runs tests, lists the failed ones at the end, and writes the results to a file for hack/results. With ran after it, it also fails if
 # no test ran.
-gotest = $(GOTESTSUM) --format $(or $(2),standard-quiet) --jsonfile $(RESULTS)/$(1).json --
+gotest = $(GOTESTSUM) --format $(or $(2),standard-quiet) --jsonfile $(RESULTS)/$(1).json --hide-summary skipped --
 ran = && go run ./hack/results ran $(RESULTS)/$(1).json
 
 # failures lists the failed tests, from the results of several runs of gotest.
-failures = [ $$failed -eq 0 ] || { echo 'what failed:'; go run ./hack/results failed $(RESULTS)/*.json | sed 's/^/  /' | grep . || echo '  no test: see the error above'; }
+failures = [ $$failed -eq 0 ] || { echo 'what failed:'; go run ./hack/results failed $(RESULTS)/*.json | sed 's/^/  /' | grep . || echo '  no test: see the error above'; echo 'how to run one of them alone: docs/dev/testing.md, "If something fails"'; }
+
+# interrupted ends a recipe after Ctrl-C. gotestsum lists the tests that it interrupts as failed.
+interrupted = trap 'echo "interrupted: some of the tests listed as failed had not ended" >&2; exit 130' INT
 
 # lock fails while other tests run in this clone, because all rings write and delete the same results. The shell and the processes that it
 # starts hold the lock. A process may need some seconds to end after its ring.
@@ -182,8 +189,9 @@ whole:
 .PHONY: check
 check: FOLDERS = $(if $(PKG),$$(go list -f '.{{slice .Dir (len .Module.Dir)}}' $(PKG)))
 check: packages commands crds verify-format ## Check the format, vet, and run the tests that need no control plane, for each edit (PKG=)
+	@echo 'vet and tests (22 s without a change, up to 3 minutes after one)'
 	go vet $(or $(PKG),./...)
-	@packages="$(or $(PKG),$(PACKAGES))"; results=$$(mktemp -d); trap 'rm -rf "$$results"' EXIT; trap 'exit 130' INT; \
+	@packages="$(or $(PKG),$(PACKAGES))"; results=$$(mktemp -d); trap 'rm -rf "$$results"' EXIT; $(interrupted); \
 	  $(GOTESTSUM) --format standard-quiet --hide-summary skipped --jsonfile "$$results/check.json" -- -short -vet=off $$packages $(TESTFLAGS) && \
 	  go run ./hack/results ran -skipped "$$results/check.json"
 
@@ -196,28 +204,28 @@ jq:
 .PHONY: commands
 commands:
 	@command -v flock >/dev/null || { echo 'flock is missing: install it (on Debian: apt-get install util-linux)' >&2; exit 2; }
-	@grep -qxE "([^|&;()<>'\"]|'[^']*'|\"[^\"]*\")*" <<<"$${TESTFLAGS:-}" || { \
+	@printf %s "$${TESTFLAGS:-}" | grep -qzxE "([^|&;()<>*'\"]|'[^']*'|\"[^\"]*\")*" || [ -z "$${TESTFLAGS:-}" ] || { \
 	  echo "TESTFLAGS=$$TESTFLAGS: quote patterns in it, such as TESTFLAGS='-run \"TestA|TestB\"'" >&2; exit 2; }
 
 # `make verify` vets the tests, so `go test` need not. PKG may select tests of test/, which build programs whose sources the cache of
 # `go test` does not track.
 .PHONY: test
 test: packages commands crds kube-tools ## Run the tests that decide whether a change may land (PKG=./pkg/...); CVO_TESTDATA=DIR adds those on real releases
-	@$(lock); packages="$(or $(PKG),$(CACHED))"; rm -rf $(RESULTS); failed=0; trap 'exit 130' INT; \
-	  $(if $(PKG),,echo "part 1 of 3: $$(wc -w <<<"$$packages") packages (2 to 10 minutes on two cores)";) \
+	@$(lock); packages="$(or $(PKG),$(CACHED))"; rm -rf $(RESULTS); failed=0; $(interrupted); \
+	  $(if $(PKG),,echo "part 1 of 3: $$(wc -w <<<"$$packages") packages (2 to 10 minutes on two cores; the first results come after up to 4 minutes)";) \
 	  $(call gotest,packages) -p $(PROCESSES) -vet=off -timeout 20m $(if $(PKG),-count 1) $$packages $(TESTFLAGS) || failed=1; \
 	  $(if $(PKG),,\
-	  echo 'part 2 of 3: tests that build programs, and the documentation'; \
+	  echo 'part 2 of 3: tests that build programs, and the documentation (2 to 4 minutes)'; \
 	  $(call gotest,uncached) -vet=off -timeout 10m -count 1 $(UNCACHED) $(TESTFLAGS) || failed=1; \
-	  echo 'part 3 of 3: an install, an update and other main paths with the built cvo'; \
+	  echo 'part 3 of 3: an install, an update and other main paths with the built cvo (2 to 5 minutes)'; \
 	  $(call gotest,paths) -vet=off -timeout 20m -count 1 -run '$(MAIN_PATHS)|$(NODE_PATHS)' ./test/integration ./test/nodes $(TESTFLAGS) || failed=1;) \
 	  [ $$failed -ne 0 ] || go run ./hack/results ran $(RESULTS)/*.json || failed=1; \
 	  go run ./hack/results slowest $(RESULTS)/*.json || true; $(failures); exit $$failed
 
 # Each ring runs even if another failed. At the end, the times and the failed tests are listed.
 .PHONY: test-all
-test-all: whole commands jq ## Run all rings: test, race, outer, interop, e2e and macos, sequentially, even if one fails
-	@trap 'exit 130' INT; ($(lock); rm -rf $(RESULTS)); times= failed=0; for ring in test race outer interop e2e macos; do \
+test-all: whole commands jq ## Run all rings: check, test, race, outer, interop, e2e and macos, sequentially, even if one fails
+	@$(interrupted); ($(lock); rm -rf $(RESULTS)); times= failed=0; for ring in check test race outer interop e2e macos; do \
 	    start=$$SECONDS result=passed; \
 	    $(MAKE_COMMAND) $$ring || { result=failed failed=1; }; \
 	    times+="  $$ring $$result after $$((SECONDS - start)) s"$$'\n'; \
@@ -242,7 +250,7 @@ MORE = $(shell { grep -rlE --include='*_test.go' 'ring[.](Outer|Stride|NeedOuter
 # The longest packages come first, as above.
 .PHONY: outer
 outer: whole commands jq crds node-tools helm ## Run the tests of whole programs: integration, nodes, Helm, docs, histories, the benchmark of nodes
-	@$(lock); packages=$$(go list ./test/integration ./test/nodes ./test/image ./test/... | grep -E '/test/($(WHOLE))$$' | grep -vE '/(e2e|interop)$$'); failed=0; trap 'exit 130' INT; \
+	@$(lock); packages=$$(go list ./test/integration ./test/nodes ./test/image ./test/... | grep -E '/test/($(WHOLE))$$' | grep -vE '/(e2e|interop)$$'); failed=0; $(interrupted); \
 	  CVO_RING=outer $(call gotest,outer) -vet=off -timeout 45m -count 1 $$packages $(TESTFLAGS) || failed=1; \
 	  CVO_RING=outer $(call gotest,more) -vet=off -timeout 20m -count 1 $(MORE) $(TESTFLAGS) || failed=1; \
 	  [ $$failed -ne 0 ] || go run ./hack/results ran $(RESULTS)/outer.json $(RESULTS)/more.json || failed=1; exit $$failed
@@ -271,7 +279,7 @@ kube-compat: kube-tools
 
 .PHONY: compat
 compat: whole commands crds kube-compat ## Run the tests of applying, property and integration against kube-apiserver 1.34, with watch lists on and off
-	@$(lock); trap 'exit 130' INT; failed=0; for lists in true false; do \
+	@$(lock); $(interrupted); failed=0; for lists in true false; do \
 	  CVO_RING=outer KUBE_FEATURE_WatchListClient=$$lists $(COMPAT_ENV) \
 	    $(call gotest,compat-$$lists) -timeout 60m -count 1 ./pkg/apply/... ./test/property ./test/integration $(TESTFLAGS) $(call ran,compat-$$lists) || failed=1; \
 	done; exit $$failed

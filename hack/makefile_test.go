@@ -173,6 +173,22 @@ func TestMakeRefusesToSelectTestsUnnoticed(t *testing.T) {
 	}
 }
 
+// TestMakeRefusesToHideFailures has settings of the caller with which a failed recipe would pass, or none would run.
+func TestMakeRefusesToHideFailures(t *testing.T) {
+	script := filepath.Join(t.TempDir(), "env")
+	require.NoError(t, os.WriteFile(script, []byte("exit 0\n"), 0o644))
+	for variable, message := range map[string]string{
+		"MAKEFLAGS=i": "without -i", "GNUMAKEFLAGS=-i": "without -i", "MAKEFLAGS=t": "without -t",
+		"SHELLOPTS=noexec": "PKG=./none", "BASH_ENV=" + script: "PKG=./none", "MAKEFLAGS=--no-print-directory": "PKG=./none",
+	} {
+		run := runMake(t, t.TempDir(), "PKG=./none", "packages")
+		run.Env = append(run.Env, variable)
+		output, err := run.CombinedOutput()
+		require.Error(t, err, "%s: %s", variable, output)
+		assert.Contains(t, string(output), message, variable)
+	}
+}
+
 // TestKilledToolsFail has tools that a signal kills.
 func TestKilledToolsFail(t *testing.T) {
 	installed, err := exec.LookPath("go")
@@ -316,7 +332,7 @@ func TestTargetsRunTheirParts(t *testing.T) {
 		"verify":   {"hack/verify-generated.sh", "golangci-lint)\" fmt --diff  ||", "golangci-lint)\" run ./...", "go mod tidy -diff", "hack/verify-words.sh"},
 		"check":    {"golangci-lint)\" fmt --diff", "go vet ./...", "-- -short -vet=off"},
 		"test":     {"results/packages.json", "results/uncached.json", "results/paths.json", "results slowest"},
-		"test-all": {"for ring in test race outer interop e2e macos;", "|| { result=failed failed=1; }", "the rings:"},
+		"test-all": {"for ring in check test race outer interop e2e macos;", "|| { result=failed failed=1; }", "the rings:"},
 		"race":     {" -race ", "./pkg/engine/rollout "},
 		"outer":    {" ./test/integration ./test/nodes ./test/image ./test/..."},
 		"interop":  {" ./test/interop"},

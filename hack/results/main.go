@@ -199,13 +199,14 @@ func ran(files []string, runs []run, skipped bool) error {
 	return nil
 }
 
-// failed lists the tests that failed or did not end. Of a package that failed without one, for example because it did not compile, it
-// lists the package alone.
+// failed lists the tests that failed or did not end. Of a package that failed without one, for example because it did not compile, and of one
+// that ran none of its tests, it lists the package alone.
 func failed(out io.Writer, runs []run) {
 	var lines []string
 	for _, packages := range runs {
 		for name, p := range packages {
-			if p.action != "" && p.action != "fail" && len(p.failures()) == 0 {
+			missing := p.action == "pass" && len(p.tests) == 0 && !p.isEmpty
+			if p.action != "" && p.action != "fail" && len(p.failures()) == 0 && !missing {
 				continue
 			}
 			for _, test := range p.failures() {

@@ -107,6 +107,15 @@ func TestRanRequiresATest(t *testing.T) {
 	}
 }
 
+// TestVanishedTestsAreListed has a package that ran none of its tests.
+func TestVanishedTestsAreListed(t *testing.T) {
+	parsed, err := parse(strings.NewReader(`{"Action":"pass","Package":"p"}` + "\n" + `{"Action":"pass","Package":"q","Test":"TestB"}` + "\n" + `{"Action":"pass","Package":"q"}`))
+	require.NoError(t, err)
+	var out strings.Builder
+	failed(&out, []run{parsed})
+	assert.Equal(t, "p \n", out.String())
+}
+
 func TestArgumentsSelectTheReport(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "results")
 	require.NoError(t, os.WriteFile(file, []byte(`{"Action":"skip","Package":"p","Test":"TestA"}`+"\n"+`{"Action":"pass","Package":"p"}`+"\n"+

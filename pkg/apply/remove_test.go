@@ -246,7 +246,7 @@ func TestPruneKeepsACRDWithObjects(t *testing.T) {
 	require.NoError(t, otherClient(t).Delete(t.Context(), obj.Object.DeepCopy()))
 	require.Eventually(t, func() bool {
 		got, err := a.Prune(t.Context(), crd.GVK(), "", "prunes.union.example.com", uid)
-		return assert.NoError(t, err) && (got.Action == apply.Deleted || got.Action == apply.Deleting)
+		return err == nil && (got.Action == apply.Deleted || got.Action == apply.Deleting)
 	}, eventually, tick)
 	requireGone(t, crd)
 }
@@ -258,7 +258,7 @@ func TestDeletionsFindAnObjectInAnotherVersion(t *testing.T) {
 	stopServing(t, a, crd)
 	require.Eventually(t, func() bool { // discovery is not read twice within half a second
 		got, err := a.Prune(t.Context(), parse(t, objects[0]).GVK(), "default", "a", uid)
-		return err == nil && assert.Equal(t, apply.Deleted, got.Action) && assert.Equal(t, uid, got.UID)
+		return err == nil && got.Action == apply.Deleted && got.UID == uid
 	}, eventually, tick)
 
 	dead := parse(t, strings.Replace(objects[1], "{", `{annotations: {release.openshift.io/delete: "true"}, `, 1))
@@ -277,7 +277,7 @@ func TestMissingVersionIsNamed(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := a.Apply(t.Context(), parse(t, objects[0]), release.Updating)
 		failed, ok := errors.AsType[*failure.Error](err)
-		return assert.True(t, ok, "%v", err) && assert.Equal(t, api.ReasonResourceTypeMissing, failed.Reason) &&
+		return ok && failed.Reason == api.ReasonResourceTypeMissing &&
 			strings.Contains(err.Error(), `no match for kind "Knamed" in union.example.com/v1beta1, only in v1`)
 	}, eventually, tick)
 	must(t, a, parse(t, crd))
@@ -294,7 +294,7 @@ func TestPruneSettlesWithTheCRD(t *testing.T) {
 	requireGone(t, parse(t, crd))
 	require.Eventually(t, func() bool {
 		got, err := a.Prune(t.Context(), parse(t, objects[0]).GVK(), "default", "a", uid)
-		return err == nil && assert.Equal(t, apply.Change{Action: apply.Deleted, Message: "its kind is not served"}, got)
+		return err == nil && got.Action == apply.Deleted && got.Message == "its kind is not served"
 	}, eventually, tick)
 }
 

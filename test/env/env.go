@@ -144,7 +144,11 @@ func (e *Env) configure(o Options) error {
 	if timeout == 0 {
 		timeout = 4 * time.Minute // envtest notices a process that ends
 	}
-	e.testEnv = &envtest.Environment{ControlPlaneStartTimeout: timeout, ControlPlaneStopTimeout: time.Minute}
+	e.testEnv = &envtest.Environment{
+		UseExistingCluster:       new(bool), // whatever USE_EXISTING_CLUSTER says
+		ControlPlaneStartTimeout: timeout,
+		ControlPlaneStopTimeout:  time.Minute,
+	}
 
 	etcd := &envtest.Etcd{DataDir: e.etcdData()}
 	server := &envtest.APIServer{CertDir: filepath.Join(e.Dir, "kube-apiserver")}

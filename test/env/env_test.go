@@ -183,6 +183,14 @@ func TestStartShowsTheLogOfAFailingServer(t *testing.T) {
 	require.ErrorContains(t, err, "NoSuchGate")
 }
 
+// TestStartIgnoresVariablesOfItsParts has variables with which envtest would use another cluster, and etcd would not start.
+func TestStartIgnoresVariablesOfItsParts(t *testing.T) {
+	t.Setenv("USE_EXISTING_CLUSTER", "true")
+	t.Setenv("ETCD_DATA_DIR", t.TempDir())
+	t.Setenv("ETCD_CONFIG_FILE", "none")
+	_ = env.New(t, env.Options{Audit: env.AuditMetadata})
+}
+
 func TestGuardedProcessEndsWithTheControlPlane(t *testing.T) {
 	env.NeedControlPlane(t)
 	e, err := env.Start(env.Options{Audit: env.AuditNone})

@@ -15,6 +15,8 @@ import (
 
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
+
+	"github.com/cluster-version/cvo/internal/backoff"
 )
 
 // PauseEtcd stops etcd as a hanging disk does, and returns a function that resumes it. In between, the API server answers hardly any
@@ -39,8 +41,23 @@ func (e *Env) KillAPIServer() error {
 	return nil
 }
 
+// portPatience is how long StartAPIServer tries again if another connection has taken the port meanwhile. A closed one keeps it for a minute.
+const portPatience = 90 * time.Second
+
 // StartAPIServer restarts a killed API server with the same port, certificates and data. It returns when the API server is ready.
 func (e *Env) StartAPIServer(ctx context.Context) error {
+	for begin := time.Now(); ; {
+		err := e.restartAPIServer(ctx)
+		if err == nil || !strings.Contains(err.Error(), syscall.EADDRINUSE.Error()) || time.Since(begin) > portPatience {
+			return err
+		}
+		if err := backoff.Sleep(ctx, time.Second); err != nil {
+			return err
+		}
+	}
+}
+
+func (e *Env) restartAPIServer(ctx context.Context) error {
 	args, err := os.ReadFile(e.guard.argsFile(apiServerName))
 	if err != nil {
 		return fmt.Errorf("restarting the API server: %w", err)

@@ -21,6 +21,7 @@ import (
 // TestNextTestGetsAnEmptyCluster leaves everything behind that an API server would not delete at once: objects with finalizers, a namespace,
 // a kind and its objects, and a built-in role that it has changed or deleted.
 func TestNextTestGetsAnEmptyCluster(t *testing.T) {
+	env.NeedControlPlane(t)
 	operators := configv1.GroupVersion.WithResource("clusteroperators")
 	hosts := map[string]bool{}
 	for range 3 {

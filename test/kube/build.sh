@@ -58,12 +58,14 @@ sources=$({
 	cat go.mod go.sum "$script"
 } | cksum)
 
+limit=$(command -v timeout >/dev/null 2>&1 && echo timeout 20) || true
+
 # is_pinned TOOL FILE succeeds if the file is this tool of the pinned minor version.
 is_pinned() {
 	case $1 in
-	etcd) pinned=$(sed -n 's|^[[:space:]]*go\.etcd\.io/etcd/server/v3 v\([0-9]*\.[0-9]*\).*|\1|p' go.mod) found=$("$2" --version) ;;
-	kubectl) pinned=v$major.$minor found=$("$2" version --client) ;;
-	kube-apiserver) pinned=v$major.$minor found=$("$2" --version) ;;
+	etcd) pinned=$(sed -n 's|^[[:space:]]*go\.etcd\.io/etcd/server/v3 v\([0-9]*\.[0-9]*\).*|\1|p' go.mod) found=$($limit "$2" --version) ;;
+	kubectl) pinned=v$major.$minor found=$($limit "$2" version --client) ;;
+	kube-apiserver) pinned=v$major.$minor found=$($limit "$2" --version) ;;
 	*) return 1 ;;
 	esac
 	case $found in *"$pinned".*) return 0 ;; esac
@@ -83,12 +85,15 @@ has_envtest_tool() {
 	is_pinned "$1" "$candidate"
 }
 
+# stamp TOOL prints what the tool was built from, and its size, which shows a damaged file.
+stamp() { echo "$sources $(wc -c <"$bin/$1")"; }
+
 # find_outdated lists the outdated tools.
 find_outdated() {
 	outdated=
 	for tool in "$@"; do
 		package "$tool" >/dev/null
-		if [ -x "$bin/$tool" ] && [ "$(cat "$bin/.$tool.stamp" 2>/dev/null)" = "$sources" ] &&
+		if [ -x "$bin/$tool" ] && [ "$(cat "$bin/.$tool.stamp" 2>/dev/null)" = "$(stamp "$tool")" ] &&
 			{ ! [ -L "$bin/$tool" ] || is_pinned "$tool" "$bin/$tool" 2>/dev/null; }; then
 			continue
 		fi
@@ -122,7 +127,7 @@ for tool in $outdated; do
 	if has_envtest_tool "$tool"; then
 		echo "kube-tools: using $candidate" >&2
 		ln -sf "$candidate" "$bin/$tool"
-		echo "$sources" >"$bin/.$tool.stamp"
+		stamp "$tool" >"$bin/.$tool.stamp"
 		continue
 	fi
 	if [ -z "${downloaded:-}" ]; then "$here/../../hack/download.sh"; fi
@@ -134,7 +139,7 @@ for tool in $outdated; do
 	# Go's test cache compares times of files. Where touch knows this format, equal binaries have equal times.
 	touch -d "@$((${sources%% *} % 1000000000))" "$bin/.$tool.new" 2>/dev/null || true
 	mv -f "$bin/.$tool.new" "$bin/$tool"
-	echo "$sources" >"$bin/.$tool.stamp"
+	stamp "$tool" >"$bin/.$tool.stamp"
 	echo "kube-tools: built $tool in $(($(date +%s) - began)) s" >&2
 done
 echo "kube-tools: $* in $bin" >&2
