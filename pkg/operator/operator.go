@@ -59,7 +59,7 @@ func run(ctx context.Context, options Options) error {
 	working, stop := context.WithCancel(ctx)
 	defer stop()
 	slots := background.NewSlots(working)
-	set := &setup{Replica: this, slots: slots, options: options, endpoint: end, self: self}
+	set := &setup{Replica: this, slots: slots, stop: stop, options: options, endpoint: end, self: self}
 	if err := set.run(ctx); err != nil {
 		return err
 	}

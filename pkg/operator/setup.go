@@ -41,7 +41,9 @@ import (
 type setup struct {
 	*replica.Replica
 
-	slots    *background.Slots
+	slots *background.Slots
+	// stop ends the work in slots.
+	stop     context.CancelFunc
 	options  Options
 	endpoint *endpoint.Endpoint
 	// self is nil outside of the cluster.
@@ -234,9 +236,10 @@ func (s *setup) addKeepers(context.Context) error {
 // finishLimit is the time for the writes at the end. With the responses to the rollout's writes, it fits into process.RunnableLimit.
 const finishLimit = 2 * time.Second
 
-// finish waits for the end of the process and of its rollout, and saves what the process would lose. The manager releases the Lease afterwards.
+// finish ends the rollout at the end of the process, and saves what the process would lose. The manager releases the Lease afterwards.
 func (s *setup) finish(ctx context.Context) error {
 	<-ctx.Done()
+	s.stop()
 	s.slots.Wait()
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishLimit)
 	defer cancel()
