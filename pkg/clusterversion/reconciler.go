@@ -127,7 +127,7 @@ func New(
 	return r
 }
 
-// Finish saves what the process would lose at its end. The work of the runner must have ended.
+// Finish saves what the process would lose at its end. The work of the runner should have ended; otherwise its last results may be missing.
 func (c *Reconciler) Finish(ctx context.Context) {
 	c.ledger.Finish(ctx, logr.FromContextOrDiscard(ctx))
 }

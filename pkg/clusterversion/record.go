@@ -96,15 +96,15 @@ func (c *Reconciler) identify(ctx context.Context, r *round, cv *configv1.Cluste
 			return a
 		})
 	}
-	if err := c.keep(ctx, r); migrated && err != nil {
+	if err := c.keep(ctx, r, c.acceptance.snapshot()); migrated && err != nil {
 		c.acceptance.change(func(a accept.Decision) accept.Decision { return a.WithoutMigration(restored) })
 	}
 }
 
-// keep writes the record if it differs from the one on the API server. A failed write is retried later. It affects only requests that must
+// keep writes the record of a decision if it differs from the one on the API server. A failed write is retried later. It affects only requests that must
 // be recorded.
-func (c *Reconciler) keep(ctx context.Context, r *round) error {
-	known, before := c.acceptance.snapshot(), c.record.UnmatchedOverrides()
+func (c *Reconciler) keep(ctx context.Context, r *round, known accept.Decision) error {
+	before := c.record.UnmatchedOverrides()
 	kept, err := c.record.Keep(ctx, releasestatus.Content{
 		Identity: known.Identity, Payload: known.Recorded, Overrides: r.cv.Spec.Overrides, Recorded: c.recorded,
 		NamesService: c.options.Updates.NamesService(), UpdatesDigest: r.updates.Digest(),
@@ -130,14 +130,13 @@ func (c *Reconciler) recorded(ctx context.Context) ([]manifest.ID, error) {
 // before it is accepted. The error says why it could not be recorded. It is releasestatus.ErrChanged if the write is only delayed; then the
 // reconcile is requeued for the time of the write.
 func (c *Reconciler) keepAccepted(ctx context.Context, r *round, a accept.Acceptance) error {
-	before, _ := c.acceptance.change(func(known accept.Decision) accept.Decision {
-		return known.Record(a, c.options.ReleaseImage, c.clock.Now())
-	})
-	err := c.keep(ctx, r)
+	now := c.clock.Now()
+	record := func(known accept.Decision) accept.Decision { return known.Record(a, c.options.ReleaseImage, now) }
+	err := c.keep(ctx, r, record(c.acceptance.snapshot()))
 	if err == nil || !a.Target.Continued && (!request.IsTag(a.Target.Named()) || a.Verified.Digest == "") {
+		c.acceptance.change(record) // of the current decision: a tag may have been resolved in the meantime
 		return nil
 	}
-	c.acceptance.change(func(known accept.Decision) accept.Decision { return known.Unrecord(before) })
 	switch {
 	case errors.Is(err, releasestatus.ErrChanged):
 		return err

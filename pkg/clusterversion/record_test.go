@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
 	"github.com/cluster-version/cvo/pkg/clusterversion/background"
 	"github.com/cluster-version/cvo/pkg/clusterversion/releasestatus"
 	"github.com/cluster-version/cvo/pkg/clusterversion/request"
@@ -47,17 +48,48 @@ func TestFailedRecordIsRetriedWithoutAnEvent(t *testing.T) {
 	}
 }
 
-// fallible is a storedRecord that cannot be written while err is set.
+// fallible is a storedRecord that cannot be written while err is set. It calls during before each write.
 type fallible struct {
 	storedRecord
-	err error
+	err    error
+	during func()
 }
 
 func (f *fallible) Put(ctx context.Context, s *api.ReleaseStatus) (*api.ReleaseStatus, error) {
+	if f.during != nil {
+		f.during()
+	}
 	if f.err != nil {
 		return nil, f.err
 	}
 	return f.storedRecord.Put(ctx, s)
+}
+
+// TestFailedRecordKeepsAResolvedTag resolves the tag of a request while the record of the release that the cluster continues with is being
+// written, which fails. With force, only that digest may be installed.
+//
+//threat:same-force-true
+func TestFailedRecordKeepsAResolvedTag(t *testing.T) {
+	const tag, digest = "registry.example/release:latest", "sha256:1111111111111111111111111111111111111111111111111111111111111111"
+	record := &fallible{}
+	s := newScribe(t, func(p *parts) { p.options.Record = record })
+	s.edit(t, func(cv *configv1.ClusterVersion) { wants(cv, configv1.Update{Image: tag, Force: true}) })
+	s.reconcile(t)
+	record.err = apierrors.NewTimeoutError("etcd is slow", 0)
+	record.during = func() {
+		s.acceptance.change(func(d accept.Decision) accept.Decision {
+			d.Identity = d.Identity.Resolve(d.Identity.Serial(), digest, now)
+			return d
+		})
+	}
+	a := acceptedRelease("1.0.0")
+	a.Target.Continued = true
+	s.accepts(a)
+	s.later(t)
+	kept := s.acceptance.snapshot().Identity.Record(api.ReleaseStatusStatus{}).Request
+	require.NotNil(t, kept)
+	assert.Equal(t, digest, kept.Digest)
+	assert.Equal(t, api.RequestResolved, kept.Phase, "the release is not accepted")
 }
 
 // TestUnrecordedRequestIsNotObserved has a record that cannot be written for a while. Otherwise a process that starts in the meantime would

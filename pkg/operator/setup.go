@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -12,7 +11,6 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion"
@@ -227,24 +225,14 @@ func (s *setup) addKeepers(context.Context) error {
 	if err := s.Manager.Add(s.sources.Record(s.reconciler.RecordChanged)); err != nil {
 		return fmt.Errorf("watching the ReleaseStatus: %w", err)
 	}
-	if err := s.Manager.Add(manager.RunnableFunc(s.finish)); err != nil {
-		return fmt.Errorf("saving the inventory at the end: %w", err)
-	}
-	return nil
+	return s.BeforeRelease(s.finish)
 }
 
-// finishLimit is the time for the writes at the end. With the responses to the rollout's writes, it fits into process.RunnableLimit.
-const finishLimit = 2 * time.Second
-
-// finish ends the rollout at the end of the process, and saves what the process would lose. The manager releases the Lease afterwards.
-func (s *setup) finish(ctx context.Context) error {
-	<-ctx.Done()
+// finish ends the rollout, and saves what the process would lose at its end.
+func (s *setup) finish(ctx context.Context) {
 	s.stop()
-	s.slots.Wait()
-	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishLimit)
-	defer cancel()
-	s.reconciler.Finish(ending)
-	return nil
+	s.slots.Ended(ctx, background.SlotRollout, background.SlotInventory)
+	s.reconciler.Finish(ctx)
 }
 
 func (s *setup) watchOperators(ctx context.Context) error { return s.engines.WatchOperators(ctx) }

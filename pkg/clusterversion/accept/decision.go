@@ -195,12 +195,6 @@ func (d Decision) Record(accepted Acceptance, own string, now time.Time) Decisio
 	return d
 }
 
-// Unrecord undoes Record after a release could not be recorded. before is the decision before Record.
-func (d Decision) Unrecord(before Decision) Decision {
-	d.Identity, d.Recorded = before.Identity, before.Recorded
-	return d
-}
-
 // Adopt marks an accepted release as the one that is rolled out.
 func (d Decision) Adopt(accepted Acceptance) Decision {
 	d.Accepted, d.resumption, d.Idle = &accepted, nil, Idleness{}

@@ -23,7 +23,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/verify/store"
 )
 
-// Archive stores records of accepted releases in the cluster. It is used rarely, so nothing watches the objects. It implements
+// Archive stores records of accepted releases in the cluster. It is used rarely, so this package does not watch them. It implements
 // releasestatus.Object.
 type Archive struct {
 	reader client.Reader

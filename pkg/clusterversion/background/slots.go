@@ -96,6 +96,22 @@ func (r *Slots) Running() []string {
 	return names
 }
 
+// Ended waits until the work of the given slots has ended, or ctx has. No new work may start.
+func (r *Slots) Ended(ctx context.Context, names ...string) {
+	for _, name := range names {
+		r.mu.Lock()
+		s := r.slots[name]
+		r.mu.Unlock()
+		if s == nil {
+			continue
+		}
+		select {
+		case <-s.ended:
+		case <-ctx.Done():
+		}
+	}
+}
+
 // Wait waits until all work has ended, which happens after the context of NewSlots ends.
 func (r *Slots) Wait() { r.wg.Wait() }
 

@@ -93,7 +93,7 @@ func (l *Ledger) current() (inv inventory.Inventory, opened bool) {
 	return l.inv, l.opened
 }
 
-// Look returns the inventory of an earlier process. Open reuses what Look has read.
+// Look returns the open inventory, or else that of an earlier process. Open reuses what Look has read.
 func (l *Ledger) Look(ctx context.Context, log logr.Logger) (inventory.Inventory, error) {
 	l.loading.Lock()
 	defer l.loading.Unlock()
@@ -214,13 +214,16 @@ func (l *Ledger) Flush(ctx context.Context, log logr.Logger, plan *rollout.Plan,
 	return err
 }
 
-// Finish writes the changes that the store lacks before the process ends, so that the next one applies nothing again. No step may run.
+// Finish writes the changes that the store lacks before the process ends, so that the next one applies nothing again. It logs why that failed.
 func (l *Ledger) Finish(ctx context.Context, log logr.Logger) {
 	l.mu.Lock()
 	plan, executor := l.plan, l.executor
 	l.mu.Unlock()
-	if executor != nil {
-		_ = l.Flush(ctx, log, plan, executor) // logged; the next process applies the objects without a record
+	if executor == nil {
+		return
+	}
+	if err := l.Flush(ctx, log, plan, executor); err != nil && ctx.Err() != nil { // Flush does not log this
+		log.Info("cannot write the inventory before the end", "error", err.Error())
 	}
 }
 

@@ -38,7 +38,7 @@ type Object interface {
 	Get(ctx context.Context, name string) (*api.ReleaseStatus, error)
 	Put(ctx context.Context, status *api.ReleaseStatus) (*api.ReleaseStatus, error)
 	// Accepted stores the data for a return to an accepted release, and drops data that neither this release nor those in the history need.
-	// It is called once for each accepted release.
+	// It is called in each process that accepts or continues the release, until it succeeds.
 	Accepted(ctx context.Context, cv *configv1.ClusterVersion, verified release.Verified) error
 }
 

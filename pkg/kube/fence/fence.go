@@ -88,8 +88,8 @@ func (f *Fence) least() time.Duration { return f.lease / 6 }
 // slack is the additional time for the response to arrive, so that it can report why the server took so long.
 func (f *Fence) slack() time.Duration { return f.lease / 12 }
 
-// releaseTimeout is the maximum wait for the response to a write whose caller has been canceled, as all callers are on SIGTERM.
-const releaseTimeout = 2 * time.Second
+// ReleaseTimeout is the maximum wait for the response to a write whose caller has been canceled, as all callers are on SIGTERM.
+const ReleaseTimeout = 2 * time.Second
 
 // LastWrite returns the age of the last renewal at which new writes are rejected.
 func (f *Fence) LastWrite() time.Duration { return f.end() - f.least() }
@@ -122,7 +122,7 @@ func (f *Fence) Drain(ctx context.Context) {
 	}
 	idle := f.idle
 	f.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
+	ctx, cancel := context.WithTimeout(ctx, ReleaseTimeout)
 	defer cancel()
 	select {
 	case <-idle:
@@ -229,7 +229,7 @@ func (t fenced) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(caller), w.limit)
 	// The write continues if its caller is canceled. Only the response shows the outcome, and it usually arrives soon.
-	stop := context.AfterFunc(caller, func() { time.AfterFunc(releaseTimeout, cancel) })
+	stop := context.AfterFunc(caller, func() { time.AfterFunc(ReleaseTimeout, cancel) })
 	r = r.Clone(ctx)
 	query := r.URL.Query()
 	if timeout, err := time.ParseDuration(query.Get("timeout")); err != nil || timeout > w.serverLimit || timeout <= 0 {
@@ -278,7 +278,9 @@ func isRejection(resp *http.Response) bool {
 	if err != nil || !ok {
 		return false
 	}
-	for _, prefix := range []string{"failed to create typed patch object", "Internal error occurred: failed calling webhook"} {
+	for _, prefix := range []string{
+		"failed to create typed patch object", "failed to convert new object", "Internal error occurred: failed calling webhook",
+	} {
 		if strings.HasPrefix(status.Message, prefix) {
 			return true
 		}

@@ -229,7 +229,7 @@ func TestFenceWaitsForWritesOfCanceledCallers(t *testing.T) {
 		took             time.Duration
 		answered, begins bool
 	}{
-		{"the response arrives late", time.Second, releaseTimeout - time.Millisecond, true, true},
+		{"the response arrives late", time.Second, ReleaseTimeout - time.Millisecond, true, true},
 		{"there is no response", time.Second, lease, false, true},
 		{"the write was not sent yet", 0, 0, true, false},
 	} {
@@ -260,7 +260,7 @@ func TestFenceWaitsForWritesOfCanceledCallers(t *testing.T) {
 				err = resp.Body.Close()
 			}
 			assert.Equal(t, tt.begins, began, tt.name)
-			assert.LessOrEqual(t, time.Since(start), tt.before+releaseTimeout, tt.name)
+			assert.LessOrEqual(t, time.Since(start), tt.before+ReleaseTimeout, tt.name)
 			if tt.begins && tt.answered {
 				require.NoError(t, err, tt.name)
 			} else {
@@ -348,9 +348,9 @@ func TestFenceCloseDoesNotWaitForAHangingWrite(t *testing.T) {
 		synctest.Wait()
 		began := time.Now()
 		f.close(t.Context())
-		assert.Equal(t, releaseTimeout, time.Since(began))
+		assert.Equal(t, ReleaseTimeout, time.Since(began))
 		left, write := f.Effective()
-		assert.Equal(t, f.most()+f.slack()-releaseTimeout, left)
+		assert.Equal(t, f.most()+f.slack()-ReleaseTimeout, left)
 		assert.Equal(t, "PATCH /api/v1/namespaces/x/configmaps/y", write)
 		<-ended
 		assert.True(t, f.settled())

@@ -127,14 +127,6 @@ func TestAckFollowsTheLastWrite(t *testing.T) {
 	l.taken(t, "me")
 	assert.True(t, l.looks(t))
 	require.ErrorIs(t, l.writes(t.Context()), fence.ErrClosed)
-
-	// The uninstall gives up, the operator leads again, and another uninstall takes the Lease.
-	_, _, err := l.Get(t.Context())
-	require.NoError(t, err)
-	require.NoError(t, l.Update(t.Context(), recordOf("me")))
-	require.NoError(t, l.writes(t.Context()))
-	l.taken(t, "me")
-	assert.True(t, l.looks(t), "again")
 }
 
 // TestAckIsSentOnlyByTheRequestedProcess covers an uninstall that waits for another process, which led before.
@@ -289,9 +281,8 @@ func TestLateRenewalDoesNotOpenTheFence(t *testing.T) {
 	t.Parallel()
 	for _, leads := range []bool{true, false} {
 		l := newLeader(t, nil)
-		if !leads { // it claims the Lease again
-			l.see("other")
-			l.see("me")
+		if !leads { // it claims the Lease
+			l.state = state{phase: standby, holder: "me"}
 		}
 		_, _, err := l.Interface.Get(t.Context())
 		require.NoError(t, err)

@@ -45,6 +45,9 @@ type Candidate struct {
 // errHeld is the reason for not writing a Lease that another process holds.
 var errHeld = errors.New("another process holds the Lease")
 
+// errDeposed is the reason for not claiming a Lease that this process has lost.
+var errDeposed = errors.New("this process has lost the Lease, and must restart before it leads again")
+
 // errReplaced is the reason for releasing a Lease right after acquiring it.
 var errReplaced = errors.New("this replica is being replaced")
 
@@ -90,7 +93,7 @@ func (c *Candidate) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord
 				return nil, nil, err
 			}
 		}
-		if c.lease != nil && c.current().phase != deposed {
+		if c.lease != nil {
 			var err error
 			if vacant, err = c.lease.awaitVacancy(ctx, c.clock, c.Identity(), c.patience); err != nil {
 				return nil, nil, err
@@ -236,7 +239,8 @@ func (c *Candidate) content(ctx context.Context) string {
 }
 
 // Create implements resourcelock.Interface. If another client has deleted the Lease, its holder may not have noticed yet. Until the holder
-// has certainly stopped writing, only the holder recreates the Lease.
+// has certainly stopped writing, only the holder recreates the Lease. A process that has never seen the Lease cannot know of a holder, and
+// creates it at once, as in a new cluster.
 func (c *Candidate) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	s := c.current()
 	// Only the monotonic clock counts, so setting the wall clock ends no wait.
@@ -257,6 +261,9 @@ func (c *Candidate) write(
 ) error {
 	if record.HolderIdentity != c.Identity() {
 		return c.leave(ctx, record, send)
+	}
+	if c.current().phase == deposed {
+		return errDeposed
 	}
 	sent := c.clock.Now()
 	s, _ := c.handle(claim{at: sent})

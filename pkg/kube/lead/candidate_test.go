@@ -387,31 +387,25 @@ func TestCandidateKeepsTheLeaseAfterAnUncertainWrite(t *testing.T) {
 			})
 		})
 	}
-
-	// The same applies to a candidate that acquires the Lease again and then finds out that it is not its turn.
-	c := newTestCandidate(contend(), contend())
-	require.NoError(t, c.Update(t.Context(), recordOf("me")))
-	require.ErrorIs(t, writeWithoutAnswer(c.Candidate), errBroken)
-	c.see("other")
-	c.turn.ask(standAside())
-	require.ErrorIs(t, c.Update(t.Context(), recordOf("me")), errReplaced)
-	assert.Equal(t, "me", c.lock.record.HolderIdentity)
 }
 
-// TestCandidateChecksItsTurnAfterLoss covers a leader that finds out that another process has led in the meantime. Before it writes again,
-// it checks whether it is still its turn.
-func TestCandidateChecksItsTurnAfterLoss(t *testing.T) {
+// TestDeposedLeaderNeverLeadsAgain covers a leader that finds out that another process has led in the meantime, for example because its node
+// was suspended. It would rely on what it knew before, such as the digest of a tag.
+//
+//threat:tag-moved-release
+//threat:same-force-true
+func TestDeposedLeaderNeverLeadsAgain(t *testing.T) {
 	t.Parallel()
 	for _, between := range []string{"other", ""} { // the other process still has the Lease, or has released it
 		c := newTestCandidate(contend(), contend())
 		require.NoError(t, c.Update(t.Context(), recordOf("me")))
-		c.turn.ask(standAside())
 		c.lock.set(recordOf(between))
 		_, _, err := c.Get(t.Context())
 		require.NoError(t, err)
 		require.ErrorIs(t, write(c.Candidate), fence.ErrClosed)
-		require.ErrorIs(t, c.Update(t.Context(), recordOf("me")), errReplaced)
-		assert.Empty(t, c.lock.record.HolderIdentity)
+		require.ErrorIs(t, c.Update(t.Context(), recordOf("me")), errDeposed)
+		require.Error(t, c.Create(t.Context(), recordOf("me")))
+		assert.Equal(t, between, c.lock.record.HolderIdentity)
 		require.ErrorIs(t, write(c.Candidate), fence.ErrClosed)
 	}
 }

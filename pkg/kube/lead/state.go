@@ -22,7 +22,8 @@ const (
 	standingIn phase = "StandingIn"
 	// leading means that it holds the Lease, and has confirmed that it is its turn.
 	leading phase = "Leading"
-	// deposed means that it has lost the Lease to another process. The elector polls the Lease until it gives up.
+	// deposed means that it has lost the Lease, perhaps to another process. It never leads again, because what it remembers may be outdated.
+	// The elector polls the Lease until it gives up, and the process ends.
 	deposed phase = "Deposed"
 	// leaving means that it releases the Lease and ends.
 	leaving phase = "Leaving"
@@ -48,9 +49,9 @@ type state struct {
 // waits reports whether the process waits for its turn and for the Lease before it requests the Lease.
 func (s state) waits() bool {
 	switch s.phase {
-	case standby, standingIn, deposed:
+	case standby, standingIn:
 		return !s.owesAck()
-	case idle, withdrawn, leading, leaving:
+	case idle, withdrawn, leading, deposed, leaving:
 	}
 	return false
 }
@@ -128,7 +129,7 @@ func next(s state, e event) (state, effect) {
 			s.phase = standby
 		}
 	case standIn:
-		if s.phase == standby || s.phase == deposed {
+		if s.phase == standby {
 			s.phase = standingIn
 		}
 	case claim:
@@ -141,7 +142,7 @@ func next(s state, e event) (state, effect) {
 		// The server cannot have accepted the renewal after another process changed the Lease. But its response may arrive after the watch
 		// has reported the change. Then the fence stays closed, because this process may already have confirmed that it has stopped
 		// writing.
-		if e.term != s.term || s.phase == withdrawn || s.phase == leaving {
+		if e.term != s.term || s.phase == withdrawn || s.phase == deposed || s.phase == leaving {
 			return s, discard
 		}
 		s.phase, s.holder, s.renewed = leading, e.self, e.sent
@@ -164,8 +165,7 @@ func (s *state) begin() {
 	}
 }
 
-// see records the holder of the Lease. If that is another process, this process stops writing. If it reacquires the Lease, it checks
-// everything again.
+// see records the holder of the Lease. If that is not this process, it stops writing.
 func (s state) see(e see) (state, effect) {
 	s.holder = e.holder
 	if e.self {

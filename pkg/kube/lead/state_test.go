@@ -26,12 +26,12 @@ func TestNextDecidesEachTransition(t *testing.T) {
 		{name: "takes part in the election with the first request", event: begin{}, moves: map[phase]phase{idle: standby}},
 		{name: "withdraws only before the first request", event: withdraw{}, moves: map[phase]phase{idle: withdrawn}},
 		{name: "does not stand in while it waits for its turn", event: wait{}, moves: map[phase]phase{standingIn: standby}},
-		{name: "stands in if no process leads", event: standIn{}, moves: map[phase]phase{standby: standingIn, deposed: standingIn}},
+		{name: "stands in if no process leads", event: standIn{}, moves: map[phase]phase{standby: standingIn}},
 		{name: "takes part in the election with a claim", event: claim{at: at}, moves: map[phase]phase{idle: standby}},
 		{
 			name: "leads after a renewal", event: renew{self: "me", term: 3, sent: at},
-			moves:   map[phase]phase{idle: leading, standby: leading, standingIn: leading, deposed: leading},
-			effects: map[phase]effect{withdrawn: discard, leaving: discard},
+			moves:   map[phase]phase{idle: leading, standby: leading, standingIn: leading},
+			effects: map[phase]effect{withdrawn: discard, deposed: discard, leaving: discard},
 		},
 		{
 			name: "ignores a renewal of an earlier term", event: renew{self: "me", term: 2, sent: at},
@@ -174,7 +174,7 @@ func TestNextRecordsFacts(t *testing.T) {
 func TestOnlyWaitingPhasesDelayARequest(t *testing.T) {
 	t.Parallel()
 	for phase, want := range map[phase]bool{
-		idle: false, withdrawn: false, standby: true, standingIn: true, leading: false, deposed: true, leaving: false,
+		idle: false, withdrawn: false, standby: true, standingIn: true, leading: false, deposed: false, leaving: false,
 	} {
 		assert.Equal(t, want, state{phase: phase}.waits(), phase)
 		assert.False(t, state{phase: phase, claimed: true, holder: api.UninstallHolder}.waits(), "an uninstall waits for its acknowledgement")

@@ -18,12 +18,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-// EndLimit is the time within which a process must end after a signal, or after it has lost the Lease. It includes 2 s for responses to
-// writes and 5 s for the request that releases the Lease. Everything else ends immediately. The kubelet waits longer; see
+// EndLimit is the time within which a process must end after a signal, or after it has lost the Lease. The manager's runnables have half of
+// it; the other half is for the responses to writes and the request that releases the Lease. The kubelet waits longer; see
 // terminationGracePeriodSeconds in the Deployment.
 const EndLimit = 10 * time.Second
 
-// RunnableLimit is the time for which the manager waits for its runnables before it releases the Lease. The fence is already closed.
+// RunnableLimit is the time for which the manager waits for its runnables before it closes the fence and releases the Lease.
 const RunnableLimit = EndLimit / 2
 
 // resignLimit is the time for Resign. It fits into EndLimit after RunnableLimit.
@@ -79,18 +79,17 @@ func (p *Process) Managed(ctx context.Context) context.Context {
 // immediately. It does not stop the manager, because a manager that is stopped while its caches first fill never returns and keeps a core
 // busy (runnableGroup.Start in controller-runtime 0.25).
 func (p *Process) Run(ctx context.Context) error {
-	managed := make(chan error, 1)
+	returned, managed := make(chan struct{}), make(chan error, 1)
 	go func() {
 		err := p.Start()
+		close(returned)
 		resigning, cancel := context.WithTimeout(context.WithoutCancel(ctx), resignLimit)
 		defer cancel()
 		p.Candidate.Resign(resigning)
 		managed <- err
 	}()
-	var err error
 	select {
-	case err = <-managed:
-		managed = nil
+	case <-returned:
 	case <-ctx.Done():
 		if p.Candidate.Withdraw() {
 			p.Log.Info("ending: this process has not taken part in the election yet")
@@ -106,6 +105,7 @@ func (p *Process) Run(ctx context.Context) error {
 	}()
 	late := time.NewTimer(EndLimit)
 	defer late.Stop()
+	var err error
 	for managed != nil || idle != nil {
 		select {
 		case err = <-managed:

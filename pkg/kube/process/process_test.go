@@ -31,11 +31,18 @@ func (w *testWork) Running() []string {
 }
 
 // testCandidate takes part in the election once elects is set.
-type testCandidate struct{ elects, resigned atomic.Bool }
+type testCandidate struct {
+	elects, resigned atomic.Bool
+	// resigns is the time that it needs to resign.
+	resigns time.Duration
+}
 
 func (c *testCandidate) Withdraw() bool { return !c.elects.Load() }
 
-func (c *testCandidate) Resign(ctx context.Context) { c.resigned.Store(ctx.Err() == nil) }
+func (c *testCandidate) Resign(ctx context.Context) {
+	c.resigned.Store(ctx.Err() == nil)
+	time.Sleep(c.resigns)
+}
 
 type roundTripper func(*http.Request) (*http.Response, error)
 
@@ -48,8 +55,8 @@ func TestProcessEndsWithinTheLimit(t *testing.T) {
 		name string
 		// elects is true if the process takes part in the election.
 		elects bool
-		// manager and work are the times that the manager and the background work need to end.
-		manager, work time.Duration
+		// manager and work are the times that the manager and the background work need to end, and resigns is the time to release the Lease.
+		manager, work, resigns time.Duration
 		// fails is the time after which the manager fails by itself; zero means never.
 		fails time.Duration
 		took  time.Duration
@@ -63,6 +70,7 @@ func TestProcessEndsWithinTheLimit(t *testing.T) {
 		{name: "gives up if both hang", elects: true, manager: time.Hour, work: time.Hour, took: EndLimit, err: ErrNotEnded, names: "rollout, manager"},
 		{name: "ends if the Lease is lost", elects: true, fails: time.Minute, work: time.Second, took: time.Second, err: lost},
 		{name: "gives up if background work hangs after the Lease is lost", elects: true, fails: time.Minute, work: time.Hour, took: EndLimit, err: lost, names: "rollout"},
+		{name: "ends background work while it resigns", elects: true, fails: time.Minute, work: 8 * time.Second, resigns: 4 * time.Second, took: 8 * time.Second, err: lost},
 		{name: "ends immediately before the election", manager: time.Hour, work: 0, took: 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -79,7 +87,7 @@ func TestProcessEndsWithinTheLimit(t *testing.T) {
 					<-background.Done()
 					time.Sleep(tt.work)
 				}()
-				c := &testCandidate{}
+				c := &testCandidate{resigns: tt.resigns}
 				p := &Process{
 					Start: func() error {
 						if tt.elects {

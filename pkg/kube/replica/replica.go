@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/cluster-version/cvo/pkg/kube/apiserver"
+	"github.com/cluster-version/cvo/pkg/kube/fence"
 	"github.com/cluster-version/cvo/pkg/kube/lead"
 	"github.com/cluster-version/cvo/pkg/kube/leader"
 	"github.com/cluster-version/cvo/pkg/kube/process"
@@ -131,6 +132,26 @@ func New(ctx context.Context, cfg *rest.Config, o Options) (*Replica, error) {
 	}
 	r.process.Start, r.process.Candidate = func() error { return candidate.NameHolder(r.Manager.Start(managed)) }, candidate
 	return r, nil
+}
+
+// saveLimit is the time for BeforeRelease. The fence keeps a canceled write for fence.ReleaseTimeout. Together they fit into
+// process.RunnableLimit.
+const saveLimit = process.RunnableLimit - fence.ReleaseTimeout - 500*time.Millisecond
+
+// BeforeRelease calls save at the end of a process that leads, before it releases the Lease. It does not call save in a process that has
+// not led. If the process has lost the Lease, the writes of save fail. The context of save ends after a short time.
+func (r *Replica) BeforeRelease(save func(ctx context.Context)) error {
+	err := r.Manager.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		<-ctx.Done()
+		saving, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveLimit)
+		defer cancel()
+		save(saving)
+		return nil
+	}))
+	if err != nil {
+		return fmt.Errorf("adding the last save: %w", err)
+	}
+	return nil
 }
 
 // Run runs the manager until ctx ends and then returns nil. If it loses the Lease, it returns an error. The process has to exit then. work

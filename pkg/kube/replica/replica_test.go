@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
@@ -135,6 +136,45 @@ func TestReplicaNamesTheProcessThatTookItsLease(t *testing.T) {
 		require.NoError(c, err)
 	}, time.Minute, 20*time.Millisecond)
 	require.ErrorContains(t, <-ended, `another process holds the Lease: "cvo-uninstall"`)
+}
+
+// TestLastSavePrecedesTheReleaseOfTheLease writes at the end of a process, while no other process may lead.
+func TestLastSavePrecedesTheReleaseOfTheLease(t *testing.T) {
+	t.Parallel()
+	cfg := controlPlane.For(t).Config("saver")
+	identity, err := leader.NewIdentity("only", "")
+	require.NoError(t, err)
+	r, err := replica.New(t.Context(), cfg, replica.Options{
+		UserAgent: "saver", Metrics: "saver", Namespace: "default", Lease: "saver", Identity: identity,
+		LeaseDuration: time.Minute, RenewDeadline: 30 * time.Second, RetryPeriod: 500 * time.Millisecond,
+	})
+	require.NoError(t, err)
+	leases := kubernetes.NewForConfigOrDie(cfg).CoordinationV1().Leases("default")
+	holder := func() string {
+		lease, err := leases.Get(t.Context(), "saver", metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		return ptr.Deref(lease.Spec.HolderIdentity, "")
+	}
+	var during string
+	require.NoError(t, r.BeforeRelease(func(ctx context.Context) {
+		during = holder()
+		saved := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "saved"}}
+		assert.NoError(t, r.Manager.GetClient().Create(ctx, saved))
+	}))
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx, nil, nil) }()
+	select {
+	case <-r.Manager.Elected():
+	case err := <-ended:
+		require.NoError(t, err, "the process has ended")
+	}
+	stop()
+	require.NoError(t, <-ended)
+	assert.Contains(t, during, "only")
+	assert.Empty(t, holder())
 }
 
 func TestReplicaLeadsServesAndEnds(t *testing.T) {

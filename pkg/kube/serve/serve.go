@@ -30,8 +30,9 @@ const (
 	readHeaderTimeout = 10 * time.Second
 	writeTimeout      = 30 * time.Second
 	idleTimeout       = 90 * time.Second
-	shutdownTimeout   = 5 * time.Second
-	maxHeaderBytes    = 64 << 10
+	// A connection without a request must not delay the release of the Lease, which follows.
+	shutdownTimeout = 500 * time.Millisecond
+	maxHeaderBytes  = 64 << 10
 )
 
 // NoListener is the address of an endpoint that serves nothing. controller-runtime uses the same value.

@@ -282,7 +282,7 @@ func (p *Deployment) ID() manifest.ID {
 	return manifest.ID{Group: appsv1.GroupName, Kind: "Deployment", Namespace: p.namespace, Name: p.deployment}
 }
 
-// Handover returns the description of this process for a rollout, nil outside of the cluster.
+// Handover returns the description of this process for a rollout, nil outside of the cluster. The caller sets Flush.
 func (p *Deployment) Handover() *rollout.Handover {
 	if p == nil {
 		return nil
@@ -290,7 +290,6 @@ func (p *Deployment) Handover() *rollout.Handover {
 	return &rollout.Handover{
 		Deployment: p.ID(),
 		Own:        func(image string) bool { return release.SameImage(image, p.own) },
-		Flush:      func(context.Context) error { return nil },
 		Successor:  p.successor,
 	}
 }
