@@ -213,7 +213,8 @@ const (
 	EventCapabilityEnabled = "CapabilityEnabled"
 	// An object of the release has a controller, which may write the object too. Each operator process reports it once.
 	EventOtherController = "OtherController"
-	// Another client scaled a workload to 0 whose manifest does not set spec.replicas. Each operator process reports it once.
+	// A workload whose manifest does not set spec.replicas has 0 replicas: another client or an earlier release set that. Each operator process
+	// reports it once.
 	EventScaledToZero = "ScaledToZero"
 	// An entry of spec.overrides matches no object: docs/user/update.md#exclude-an-object.
 	EventOverrideUnmatched = "OverrideWithoutEffect"

@@ -2,6 +2,7 @@ package apply_test
 
 import (
 	"encoding/json"
+	"errors"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -175,6 +176,11 @@ func TestManifestErrorsAreRecognized(t *testing.T) {
 		_, err := a.Predict(t.Context(), parse(t, strings.ReplaceAll(text, "NS", ns)), release.Updating)
 		require.Error(t, err)
 		assert.Equal(t, want, failure.IsManifestError(err), err)
+		_, err = a.Apply(t.Context(), parse(t, strings.ReplaceAll(text, "NS", ns)), release.Updating)
+		failed, ok := errors.AsType[*failure.Error](err)
+		require.True(t, ok, "%v", err)
+		assert.Equal(t, want, failed.Reason == api.ReasonResourceInvalid, "the update and the preview agree: %v", err)
+		assert.Equal(t, want, strings.Contains(failed.Remedy, "correct the release's manifest"), "%v", err)
 	}
 	assert.False(t, failure.IsManifestError(nil))
 }

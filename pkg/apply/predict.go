@@ -69,7 +69,9 @@ func (a *Applier) predictApply(ctx context.Context, t request.Target, m *manifes
 		return Prediction{}, err
 	}
 	if s.replicas = replicas; len(replicas) > 0 {
-		s.predictReplicas(ctx)
+		if err := s.predictReplicas(ctx); err != nil {
+			return Prediction{}, err
+		}
 	}
 	f, err := s.predict(ctx)
 	if apierrors.IsInvalid(err) {

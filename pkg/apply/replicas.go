@@ -75,18 +75,25 @@ func (s *submission) replicasRefused(refused error) error {
 	}
 }
 
-// predictReplicas adds the live number of replicas to the body if releaseReplicas would give it up, which a dry run cannot store. If the
-// object cannot be read, the dry run reports why.
-func (s *submission) predictReplicas(ctx context.Context) {
+// predictReplicas adds the live number of replicas to the body if releaseReplicas would give it up, which a dry run cannot store. It returns
+// an error if that would be denied. If the object cannot be read, the dry run reports why.
+func (s *submission) predictReplicas(ctx context.Context) error {
 	live, err := s.applier.client.Object(ctx, s.target)
 	if err != nil {
-		return
+		return nil //nolint:nilerr // see above
 	}
 	value, found, _ := unstructured.NestedFieldNoCopy(live.Object, s.replicas...)
-	if _, owned := ownership.GiveUp(live.GetManagedFields(), s.replicasPath()); owned && found {
-		s.body = with(s.body, s.replicas, value)
-		s.released = fmt.Sprintf("%s stays at %v, because the manifest no longer sets it", s.replicasField(), value)
+	entries, owned := ownership.GiveUp(live.GetManagedFields(), s.replicasPath())
+	if !owned || !found {
+		return nil
 	}
+	err = s.applier.client.TrySetManagers(ctx, s.target, live.GetResourceVersion(), entries)
+	if err != nil && failure.DeniedBy(err) != "" {
+		return s.replicasRefused(err)
+	}
+	s.body = with(s.body, s.replicas, value)
+	s.released = fmt.Sprintf("%s stays at %v, because the manifest no longer sets it", s.replicasField(), value)
+	return nil
 }
 
 // replicasField returns the field for messages, such as spec.replicas.

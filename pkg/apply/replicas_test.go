@@ -190,7 +190,10 @@ func TestReplicasThatCannotBeGivenUpAreReported(t *testing.T) {
 			deny(t, before, "{apiGroups: [apps], apiVersions: [v1], resources: [deployments], operations: [UPDATE]}",
 				"object.metadata.managedFields.all(e, e.manager != 'kept-scale')", reason)
 
+			_, predicted := a.With(apply.Options{}).Predict(t.Context(), after, release.Updating)
 			_, err := a.With(apply.Options{}).Apply(t.Context(), after, release.Updating)
+			require.Error(t, predicted)
+			assert.Equal(t, err.Error(), predicted.Error(), "the preview reports the same")
 			var failed *failure.Error
 			require.ErrorAs(t, err, &failed)
 			assert.Equal(t, want, failed.Reason)

@@ -265,16 +265,19 @@ func TestUpgradeDiffPreviewsARelease(t *testing.T) {
 		files := d.tree(t, "1.1.0", nil)
 		const file = "0000_00_cluster-version-operator_99_network.yaml"
 		files["manifests/"+file] = &fstest.MapFile{Data: []byte("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  namespace: default\n" +
-			"  name: {{if .BringYourOwnNetwork}}own{{else}}given{{end}}-network\n  annotations: {include.release.openshift.io/self-managed-high-availability: 'true'}\n")}
+			"  name: {{if .BringYourOwnNetwork}}own{{else}}given{{end}}-network\n  annotations: {include.release.openshift.io/self-managed-high-availability: 'true', include.release.openshift.io/edge: 'true'}\n")}
+		files["release-manifests/0000_20_a_edge.yaml"] = &fstest.MapFile{Data: []byte(
+			"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: edge, namespace: default, annotations: {include.release.openshift.io/edge: 'true'}}\n")}
 		require.NoError(t, os.CopyFS(dir, files))
-		shows := func(want string, args ...string) {
+		shows := func(want string, edge bool, args ...string) {
 			t.Helper()
 			out, errs, err := diff(append(args, dir)...)
 			require.NoError(t, err, errs)
 			assert.Contains(t, out, "ConfigMap default/"+want+"  "+file+"\n  created\n")
+			assert.Equal(t, edge, strings.Contains(out, "ConfigMap default/edge  0000_20_a_edge.yaml\n  created\n"), out)
 		}
-		shows("given-network")
-		shows("own-network", "--bring-your-own-network")
+		shows("given-network", false)
+		shows("own-network", false, "--bring-your-own-network")
 
 		labels := map[string]string{"app": "operator"}
 		deployment := &appsv1.Deployment{
@@ -284,7 +287,8 @@ func TestUpgradeDiffPreviewsARelease(t *testing.T) {
 				Template: corev1.PodTemplateSpec{
 					ObjectMeta: metav1.ObjectMeta{Labels: labels},
 					Spec: corev1.PodSpec{Containers: []corev1.Container{{
-						Name: installtarget.Operator, Image: "registry.example/a", Env: []corev1.EnvVar{{Name: "CVO_BRING_YOUR_OWN_NETWORK", Value: "true"}},
+						Name: installtarget.Operator, Image: "registry.example/a",
+						Env: []corev1.EnvVar{{Name: "CVO_BRING_YOUR_OWN_NETWORK", Value: "true"}, {Name: "CLUSTER_PROFILE", Value: "edge"}},
 					}}},
 				},
 			},
@@ -293,7 +297,11 @@ func TestUpgradeDiffPreviewsARelease(t *testing.T) {
 		require.NoError(t, err)
 		_, err = clients.AppsV1().Deployments(deployment.Namespace).Create(t.Context(), deployment, metav1.CreateOptions{})
 		require.NoError(t, err)
-		shows("own-network")
+		defer func() {
+			assert.NoError(t, clients.AppsV1().Deployments(deployment.Namespace).Delete(t.Context(), deployment.Name, metav1.DeleteOptions{}))
+		}()
+		shows("own-network", true)
+		shows("own-network", false, "--profile", api.DefaultProfile)
 	})
 	t.Run("it follows the overrides of the cluster", func(t *testing.T) {
 		cv := &configv1.ClusterVersion{ObjectMeta: metav1.ObjectMeta{Name: "version"}}

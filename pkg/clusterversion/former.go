@@ -38,16 +38,17 @@ type former struct {
 
 // attempt is the result of reading all releases. It is kept for all objects.
 type attempt struct {
-	// found is nil if there was no attempt or it failed with err.
+	// found has the manifests of the releases that could be read.
 	found map[manifest.ID][]*manifest.Manifest
-	err   error
+	// gone names the releases that no longer exist, and err those that cannot be read for another reason.
+	gone, err error
 	// at is the time of this attempt, began is the time of the first one.
 	at, began time.Time
 }
 
 // due reports whether the releases must be read, for the first time or again.
 func (a attempt) due(now time.Time) bool {
-	return a.found == nil && (a.err == nil || now.Sub(a.at) >= formerRetry && now.Sub(a.began) < formerPatience)
+	return a.at.IsZero() || a.err != nil && now.Sub(a.at) >= formerRetry && now.Sub(a.began) < formerPatience
 }
 
 // newFormer returns nil if the history has no earlier release.
@@ -80,13 +81,13 @@ func (f *former) manifests(ctx context.Context, id manifest.ID) ([]*manifest.Man
 	if err != nil {
 		return nil, err
 	}
-	switch {
-	case last.err == nil:
-		return last.found[id], nil
-	case errors.Is(last.err, failure.ErrNotFound), f.clock.Since(last.began) >= formerPatience:
-		return nil, fmt.Errorf("%w: %w", apply.ErrNoFormer, last.err)
+	if last.err != nil && f.clock.Since(last.began) < formerPatience {
+		return nil, last.err
 	}
-	return nil, last.err
+	if missing := errors.Join(last.gone, last.err); missing != nil {
+		return last.found[id], fmt.Errorf("%w: %w", apply.ErrNoFormer, missing)
+	}
+	return last.found[id], nil
 }
 
 // readAll makes an attempt after the last one.
@@ -94,21 +95,22 @@ func (f *former) readAll(ctx context.Context, last attempt) attempt {
 	if last.began.IsZero() {
 		last.began = f.clock.Now()
 	}
-	last.found, last.err = f.readTargets(ctx)
-	last.at = f.clock.Now()
-	return last
-}
-
-func (f *former) readTargets(ctx context.Context) (map[manifest.ID][]*manifest.Manifest, error) {
-	found := map[manifest.ID][]*manifest.Manifest{}
+	last.found, last.gone, last.err = map[manifest.ID][]*manifest.Manifest{}, nil, nil
 	for _, target := range f.targets {
 		update, err := f.read(ctx, target)
 		if err != nil {
-			return nil, fmt.Errorf("release %s cannot be read: %w", target.Version, err)
+			err = fmt.Errorf("release %s cannot be read: %w", target.Version, err)
+			if errors.Is(err, failure.ErrNotFound) {
+				last.gone = errors.Join(last.gone, err)
+			} else {
+				last.err = errors.Join(last.err, err)
+			}
+			continue
 		}
 		for _, m := range update.Payload.Manifests {
-			found[m.ID()] = append(found[m.ID()], m)
+			last.found[m.ID()] = append(last.found[m.ID()], m)
 		}
 	}
-	return found, nil
+	last.at = f.clock.Now()
+	return last
 }

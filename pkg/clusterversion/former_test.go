@@ -60,7 +60,7 @@ func TestFormerReadsTheEarlierReleasesOnce(t *testing.T) {
 	registry.err = nil
 	_, err = former(t.Context(), configMapA)
 	require.Error(t, err)
-	assert.Len(t, registry.pulled, 1, "another object does not repeat the attempt at once")
+	assert.Len(t, registry.pulled, 2, "another object does not repeat the attempt at once")
 
 	s.at(time.Minute + formerRetry)
 	list, err := former(t.Context(), configMapA)
@@ -72,7 +72,18 @@ func TestFormerReadsTheEarlierReleasesOnce(t *testing.T) {
 	assert.Equal(t, []any{"1.1.0", "1.0.0"}, versions)
 	_, err = former(t.Context(), configMapA)
 	require.NoError(t, err)
-	assert.Len(t, registry.pulled, 3, "the result is kept")
+	assert.Len(t, registry.pulled, 4, "the result is kept")
+}
+
+// TestFormerReadsWhatIsLeft has a release that did not complete and was withdrawn. The one before it still exists.
+func TestFormerReadsWhatIsLeft(t *testing.T) {
+	_, registry, former := updatingTwice(t)
+	delete(registry.images, digestOf("1.1.0"))
+	list, err := former(t.Context(), configMapA)
+	require.ErrorIs(t, err, apply.ErrNoFormer)
+	require.ErrorContains(t, err, "release 1.1.0 cannot be read: ")
+	require.Len(t, list, 1)
+	assert.Equal(t, "1.0.0", list[0].Object.Object["data"].(map[string]any)["version"])
 }
 
 func TestFormerGivesUp(t *testing.T) {

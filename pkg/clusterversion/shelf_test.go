@@ -7,6 +7,7 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 
 	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
+	"github.com/cluster-version/cvo/pkg/oci/failure"
 	"github.com/cluster-version/cvo/pkg/payload"
 	"github.com/cluster-version/cvo/pkg/release"
 	"github.com/cluster-version/cvo/test/fixture/cluster"
@@ -33,6 +34,9 @@ func (s *shelf) Resolve(_ context.Context, pullspec string) (release.Image, erro
 
 func (s *shelf) Manifests(_ context.Context, img release.Image) (fs.FS, error) {
 	s.pulled = append(s.pulled, img.Digest)
+	if s.images[img.Digest] == nil {
+		return nil, failure.ErrNotFound
+	}
 	return s.images[img.Digest], s.err
 }
 

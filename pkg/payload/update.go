@@ -3,6 +3,7 @@ package payload
 import (
 	"fmt"
 	"io/fs"
+	"slices"
 
 	configv1 "github.com/openshift/api/config/v1"
 
@@ -56,6 +57,9 @@ func LoadUpdate(files fs.FS, image string, opts Options, filter func(version str
 		return u, nil
 	}
 	u.Filter.Capabilities = opts.Filter.Capabilities.With(u.Enables, opts.Filter.Gates)
+	u.Enables = slices.DeleteFunc(u.Enables, func(c configv1.ClusterVersionCapability) bool { // a feature gate may keep it off
+		return !u.Filter.Capabilities.Enabled.Has(c)
+	})
 	opts.Filter = u.Filter
 	if u.Payload, err = Load(files, image, opts); err != nil {
 		return Update{}, err

@@ -51,6 +51,11 @@ func TestLoadUpdateEnablesCapabilities(t *testing.T) {
 	require.Error(t, err, "the object is defined twice")
 	assert.Empty(t, u.EnablesText())
 
+	u, err = LoadUpdate(files(head+", capability.openshift.io/name: ClusterAPI}}"), "", Options{}, filter, running)
+	require.NoError(t, err)
+	assert.Empty(t, u.Enables, "its feature gate is off")
+	assert.Empty(t, u.Payload.Manifests)
+
 	reads = 0
 	u, err = LoadUpdate(files(head+"}}"), "", Options{}, filter, running)
 	require.NoError(t, err)

@@ -85,7 +85,7 @@ func (c *Cache) read(ctx context.Context, client *request.Client, resource schem
 	var crds apiextensionsv1.CustomResourceDefinitionList
 	if err := client.DecodeList(ctx, request.Target{Resource: definitions, Name: resource.String()}, &crds); err != nil {
 		if apierrors.IsForbidden(err) {
-			return entry{readAt: c.clock.Now()} // the object is applied as it is; only fields of another version stay where they are
+			return entry{readAt: c.clock.Now()} // the object is applied as it is; managedFields entries of another version are not moved
 		}
 		return entry{err: err}
 	}

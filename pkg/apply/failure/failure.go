@@ -122,7 +122,7 @@ var refuser = regexp.MustCompile(`admission webhook "[^"]+"|ValidatingAdmissionP
 // DeniedBy returns the admission webhook or policy that denied a request, or "" if the server names none.
 func DeniedBy(err error) string { return refuser.FindString(err.Error()) }
 
-// IsDenied reports whether a permission, an admission webhook or a policy denied a request.
+// IsDenied reports whether a permission, an admission webhook or a policy denied a request, or the validation of its kind.
 func IsDenied(err error) bool {
 	return DeniedBy(err) != "" || apierrors.IsForbidden(err) || apierrors.IsInvalid(err)
 }
@@ -142,7 +142,7 @@ func classify(err error) (reason, cause string) {
 		return api.ReasonPayloadRetrievalFailed, ErrRetrieval.Error()
 	case kinds.IsNoMatch(err), errors.Is(err, kinds.ErrUnavailable), errors.Is(err, request.ErrUnserved):
 		return api.ReasonResourceTypeMissing, "the server does not recognize this resource, check extension API servers"
-	case errors.Is(err, body.ErrManifest), IsBodyMismatch(err), IsUnreadable(err), IsConversion(err), IsWebhookConversion(err):
+	case IsManifestError(err), IsUnreadable(err), IsConversion(err), IsWebhookConversion(err):
 		return api.ReasonResourceInvalid, "the object is invalid, possibly due to local cluster configuration"
 	case errors.Is(err, request.ErrAnswer), errors.Is(err, context.Canceled):
 		return api.ReasonPayloadFailed, ""

@@ -205,11 +205,7 @@ func (c *Client) Check(ctx context.Context, t Target, object map[string]any) err
 
 // SetManagers replaces the managed fields of an object. It fails with a conflict if the object has another resource version.
 func (c *Client) SetManagers(ctx context.Context, t Target, resourceVersion string, entries []metav1.ManagedFieldsEntry) (*metav1.PartialObjectMetadata, error) {
-	// Replacing the resource version instead of testing it makes the server return a conflict.
-	data, err := json.Marshal([]map[string]any{
-		{"op": "add", "path": "/metadata/managedFields", "value": entries},
-		{"op": "replace", "path": "/metadata/resourceVersion", "value": resourceVersion},
-	})
+	data, err := managersPatch(resourceVersion, entries)
 	if err != nil {
 		return nil, err
 	}
@@ -221,6 +217,24 @@ func (c *Client) SetManagers(ctx context.Context, t Target, resourceVersion stri
 	meta, err := metadata(send(c.on(c.rest.Patch(types.JSONPatchType), t, true)))
 	return meta, c.afterTimeout(began, err, func() error {
 		return send(c.whole(c.rest.Patch(types.JSONPatchType), t, true), metav1.DryRunAll).Error()
+	})
+}
+
+// TrySetManagers returns the error of SetManagers, and changes nothing.
+func (c *Client) TrySetManagers(ctx context.Context, t Target, resourceVersion string, entries []metav1.ManagedFieldsEntry) error {
+	data, err := managersPatch(resourceVersion, entries)
+	if err != nil {
+		return err
+	}
+	options := metav1.PatchOptions{FieldManager: api.FieldManager, DryRun: []string{metav1.DryRunAll}}
+	return c.on(c.rest.Patch(types.JSONPatchType), t, true).Timeout(dryRunTimeout).VersionedParams(&options, metav1.ParameterCodec).Body(data).Do(ctx).Error()
+}
+
+// managersPatch returns a JSON patch. It replaces the resource version instead of testing it, so that the server returns a conflict.
+func managersPatch(resourceVersion string, entries []metav1.ManagedFieldsEntry) ([]byte, error) {
+	return json.Marshal([]map[string]any{
+		{"op": "add", "path": "/metadata/managedFields", "value": entries},
+		{"op": "replace", "path": "/metadata/resourceVersion", "value": resourceVersion},
 	})
 }
 

@@ -62,7 +62,7 @@ lists data and objects that no release contains: volumes and volume claims with 
 would delete their claims, CRDs with data or such objects and the namespaces of these objects, and the two configuration
 namespaces. --delete-data deletes these as well.
 All other namespaces of the platform are deleted with everything in them. Outside deleted namespaces, the command keeps
-objects that have another controller, without the operator's label and owner reference.
+objects that have another controller, without the operator's owner reference.
 
 A node stage is a part of the platform. Run 'cvo nodes release --all' first, so that it ends its changes of the hosts and removes
 its folder. The command warns of nodes that are not released.

@@ -153,7 +153,7 @@ func ClusterSelection(ctx context.Context, f *cluster.VersionFlags) (Selection, 
 	if err != nil {
 		return Selection{}, err
 	}
-	own, err := operatorSettings(ctx, reader)
+	own, err := OperatorSettings(ctx, reader, cluster.OperatorDeployment())
 	if err != nil {
 		return Selection{}, err
 	}
@@ -227,12 +227,11 @@ func LoadRunning(ctx context.Context, images *image.Reader, pullspec string, loa
 	return payload.Load(files, img.ByDigest(), load)
 }
 
-// operatorSettings returns the settings in the operator's Deployment. An operator outside the cluster has no Deployment. In that case the
+// OperatorSettings returns the settings in the operator's Deployment. An operator outside the cluster has no Deployment. In that case the
 // environment of this command counts, because such an operator reads the same variables.
-func operatorSettings(ctx context.Context, reader client.Reader) (accept.Settings, error) {
+func OperatorSettings(ctx context.Context, reader client.Reader, key client.ObjectKey) (accept.Settings, error) {
 	own := accept.Settings{Profile: command.EnvOr("CLUSTER_PROFILE", api.DefaultProfile), ExcludeID: command.EnvOr("EXCLUDE_MANIFESTS", "")}
 	deployment := &appsv1.Deployment{}
-	key := cluster.OperatorDeployment()
 	switch err := reader.Get(ctx, key, deployment); {
 	case apierrors.IsNotFound(err):
 		return own, nil

@@ -56,9 +56,9 @@ the image for --platform is Image digest in the text, digest in JSON.
 
 Digests are always verified. With --trust the command verifies the signature before it reads the release.
 
---verify also fetches the manifest and configuration of every component image and verifies their digests. This proves that
-the release is complete and unchanged, but not who made it; --trust proves that. If the release is in a mirror, all images
-must be in that mirror.`,
+--verify also fetches the manifest and configuration of the release image and of every component image, for every platform, and
+verifies their digests. It does not read layers. This does not prove who made the release; --trust proves that. If the release
+is in a mirror, all images must be in that mirror.`,
 		Example: `  # Describe a release
   cvo release info registry.example/platform/release:2.0.0
 

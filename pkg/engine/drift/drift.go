@@ -86,7 +86,7 @@ func Assess(o Object, seen Observed, look observe.Look, now time.Time, pacer *Pa
 	need := assess(o, &seen, look, now, pacer)
 	if look.Synced {
 		seen.DoubtedSince, seen.Controller = time.Time{}, ""
-		if look.State != nil && !o.Manifest.CreateOnly() && !body.NamesOwner(o.Manifest) {
+		if look.State != nil && !o.Manifest.CreateOnly() && !o.Manifest.Tombstone() && !body.NamesOwner(o.Manifest) {
 			seen.Controller = look.State.Controller
 		}
 	}

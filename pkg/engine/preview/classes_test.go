@@ -435,6 +435,10 @@ func TestDroppedReplicasOfACustomResourceStay(t *testing.T) {
 	pooled := upgrade(t, "pools", pool("{known: a, count: 3}"), pool("{known: b}")).the(t, "Pool.example.com pool")
 	assert.Equal(t, []difference.Field{{Op: difference.Modified, Path: "spec.known", Old: "a", New: "b"}}, pooled.Fields)
 	assert.Equal(t, "spec.count stays at 3, because the manifest no longer sets it", pooled.Message)
+
+	only := upgrade(t, "onlypools", pool("{known: a, count: 3}"), pool("{known: a}")).the(t, "Pool.example.com pool")
+	assert.Equal(t, Nothing, only.Verdict, "the number of replicas is the only difference")
+	assert.Equal(t, "spec.count stays at 3, because the manifest no longer sets it", only.Message)
 }
 
 // Another client may set a field that the release's CRD requires.

@@ -513,7 +513,7 @@ func (r *run) report() *Report {
 }
 
 func (o Object) isNotable() bool {
-	return o.Verdict != Nothing || len(o.Dropped)+len(o.Later)+len(o.TakenOver) > 0
+	return o.Verdict != Nothing || o.Message != "" || len(o.Dropped)+len(o.Later)+len(o.TakenOver) > 0
 }
 
 // orphans returns the recorded objects without any manifest in the release, included or excluded. If they would be pruned, it reads them: that

@@ -1035,6 +1035,17 @@ func TestRunReportsOtherControllers(t *testing.T) {
 	assert.Empty(t, progress.Controlled)
 }
 
+// TestDeletedObjectsReportNoController has a tombstone whose object waits for its finalizers.
+func TestDeletedObjectsReportNoController(t *testing.T) {
+	c := newCluster()
+	c.states["old"] = observe.State{UID: "1", Controller: "Shop shop", Deleting: true, Finalizers: []string{"x"}}
+	c.answers["old"] = apply.Change{Action: apply.Deleting, UID: "1", Message: "waiting for its finalizers x"}
+	tombstone := parse(t, "10_a_01", `{apiVersion: v1, kind: ConfigMap, metadata: {namespace: ns, name: old, annotations: {release.openshift.io/delete: "true"}}}`)
+	progress, _ := c.roll(t, newPlan(t, release.Updating, tombstone), rollout.Settled{})
+	assert.Len(t, progress.Deletions, 1)
+	assert.Empty(t, progress.Controlled)
+}
+
 func TestRunPassesWatchedStateToTheApplier(t *testing.T) {
 	c := newCluster()
 	plan := newPlan(t, release.Reconciling, configMap(t, "10_a_01", "a"))

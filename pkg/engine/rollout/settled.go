@@ -42,7 +42,7 @@ type entry struct {
 	observed drift.Observed
 	// wait is the object's progress towards a settled gate.
 	wait wait
-	// scaledToZero is true if another client has scaled the workload to zero; see gate.ScaledToZero.
+	// scaledToZero is true if the workload has no replicas and its manifest does not set their number; see gate.ScaledToZero.
 	scaledToZero bool
 	// remaining is the remaining content of a namespace in deletion.
 	remaining remaining

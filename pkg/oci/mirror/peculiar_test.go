@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cluster-version/cvo/pkg/oci/failure"
 	"github.com/cluster-version/cvo/pkg/oci/image/repository"
 	"github.com/cluster-version/cvo/pkg/oci/mirror"
 	"github.com/cluster-version/cvo/pkg/oci/mirror/target"
@@ -58,6 +59,25 @@ func TestMirrorUsesPeculiarRegistries(t *testing.T) {
 			requireComplete(t, p, inRegistry(destination))
 			require.NoError(t, verifiesAt(t, signer, inRegistry(destination)(p.image.Digest), p.image.Digest))
 		})
+	}
+}
+
+// TestRejectedUploadsNameTheRemedies has a target that answers uploads with 404: a registry in which repositories must be created, one that has
+// forgotten an upload, or an ingress whose registry is down meanwhile.
+func TestRejectedUploadsNameTheRemedies(t *testing.T) {
+	for _, method := range []string{http.MethodPost, http.MethodPut} {
+		source, destination := fixture.StartRegistry(t), fixture.StartRegistry(t)
+		p := publish(t, source, "1.0.0", 1)
+		destination.AddFault(fixture.Fault{
+			Match:  func(r *http.Request) bool { return r.Method == method },
+			Status: http.StatusNotFound,
+		})
+		plan, _, err := planOf(t, p.image.Pullspec, targetAt(t, destination), false, mirror.Options{})
+		require.NoError(t, err)
+		_, err = plan.Copy(t.Context())
+		require.ErrorContains(t, err, "registry "+destination.Host()+" does not accept this content in "+mirrorRepository+": check that it still runs, "+
+			"create the repository if the registry requires that, or run the command again if it dropped the upload", method)
+		assert.NotErrorIs(t, err, failure.ErrNotFound, "no image is missing")
 	}
 }
 

@@ -3,6 +3,7 @@
 package diff
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,12 +31,10 @@ import (
 	"github.com/cluster-version/cvo/pkg/cli/reading"
 	"github.com/cluster-version/cvo/pkg/cli/registries"
 	"github.com/cluster-version/cvo/pkg/cli/verifying"
-	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
 	"github.com/cluster-version/cvo/pkg/clusterversion/outside"
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/engine/preview"
 	"github.com/cluster-version/cvo/pkg/install"
-	installtarget "github.com/cluster-version/cvo/pkg/install/target"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/oci/image"
 	"github.com/cluster-version/cvo/pkg/operator/sources"
@@ -103,8 +102,8 @@ it before the update.`,
 	f := cmd.Flags()
 	o.cluster.Add(f)
 	f.StringVar(&o.namespace, "namespace", command.EnvOr("CVO_NAMESPACE", api.OperatorNamespace), "`namespace` of the operator")
-	f.StringVar(&o.profile, "profile", command.EnvOr("CLUSTER_PROFILE", api.DefaultProfile), "cluster profile of the operator")
-	f.StringVar(&o.capabilities, "always-enable-capabilities", "", "comma-separated capabilities that the operator was started with")
+	f.StringVar(&o.profile, "profile", "", "cluster profile of the operator; default from its Deployment in the cluster")
+	f.StringVar(&o.capabilities, "always-enable-capabilities", "", "comma-separated capabilities that the operator was started with; default from its Deployment in the cluster")
 	f.BoolVar(&o.ownNetwork, "bring-your-own-network", false, "the operator was started with this flag; default from its Deployment in the cluster")
 	f.StringVar(&o.trust, "trust", "", "`file` with the accepted signers, instead of the trust policy of the cluster or the keys in the running release")
 	f.BoolVar(&o.skipImages, "skip-images", false, "do not look up the images that the update would newly pull")
@@ -169,11 +168,11 @@ func (o *options) run(ctx context.Context, streams command.Streams) error {
 	return nil
 }
 
-// Completed previews the return to an image that the cluster has completed before, with the settings in the environment.
+// Completed previews the return to an image that the cluster has completed before, with the settings of the operator.
 func Completed(ctx context.Context, cfg *rest.Config, version cluster.VersionFlags, registry registries.Flags, image string) (*preview.Report, error) {
 	o := &options{
 		ref: image, completed: true, cluster: version, registry: registry,
-		namespace: command.EnvOr("CVO_NAMESPACE", api.OperatorNamespace), profile: command.EnvOr("CLUSTER_PROFILE", api.DefaultProfile),
+		namespace: command.EnvOr("CVO_NAMESPACE", api.OperatorNamespace),
 	}
 	target, err := o.read(ctx, command.Streams{}, cfg)
 	if err != nil {
@@ -216,7 +215,14 @@ func (o *options) read(ctx context.Context, streams command.Streams, cfg *rest.C
 	if o.ref, err = reading.NameImage(c.version, o.ref); err != nil {
 		return nil, err
 	}
-	own := accept.Settings{Profile: o.profile, ExcludeID: os.Getenv("EXCLUDE_MANIFESTS"), AlwaysEnable: cluster.CapabilityList(o.capabilities)}
+	own, err := reading.OperatorSettings(ctx, reader, o.deployment())
+	if err != nil {
+		return nil, err
+	}
+	own.Profile = cmp.Or(o.profile, own.Profile)
+	if o.capabilities != "" {
+		own.AlwaysEnable = cluster.CapabilityList(o.capabilities)
+	}
 	c.options = outside.Options{Images: image.Options{CacheDir: o.payloadCache}}
 	if c.options.Access, err = o.registry.Options(); err != nil {
 		return nil, err
@@ -276,11 +282,16 @@ func (o *options) read(ctx context.Context, streams command.Streams, cfg *rest.C
 	return out, nil
 }
 
+// deployment names the operator's Deployment.
+func (o *options) deployment() client.ObjectKey {
+	return client.ObjectKey{Namespace: o.namespace, Name: api.OperatorDeployment}
+}
+
 // network reports whether the operator's release installs the cluster's network, so that this command renders manifests as the operator
 // does. An operator outside the cluster has no Deployment.
 func (o *options) network(ctx context.Context, reader client.Reader) (bool, error) {
 	deployment := &appsv1.Deployment{}
-	key := client.ObjectKey{Namespace: o.namespace, Name: installtarget.Operator}
+	key := o.deployment()
 	err := reader.Get(ctx, key, deployment)
 	switch {
 	case o.ownNetwork, apierrors.IsNotFound(err):
