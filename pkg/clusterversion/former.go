@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// formerTimeout limits one attempt to read the earlier releases. Other objects wait meanwhile.
+	// formerTimeout limits one attempt to read an earlier release. Other objects wait meanwhile.
 	formerTimeout = time.Minute
 	// formerRetry is the time between two attempts. After formerPatience the rollout continues without the earlier releases, because they
 	// only help to remove fields.
@@ -38,8 +38,8 @@ type former struct {
 
 // attempt is the result of reading all releases. It is kept for all objects.
 type attempt struct {
-	// found has the manifests of the releases that could be read.
-	found map[manifest.ID][]*manifest.Manifest
+	// read has the manifests of each release, nil if it could not be read.
+	read []map[manifest.ID][]*manifest.Manifest
 	// gone names the releases that no longer exist, and err those that cannot be read for another reason.
 	gone, err error
 	// at is the time of this attempt, began is the time of the first one.
@@ -77,17 +77,21 @@ func (w *rolling) newFormer() *former {
 // continues for the others if ctx ends.
 func (f *former) manifests(ctx context.Context, id manifest.ID) ([]*manifest.Manifest, error) {
 	due := func(last attempt) bool { return last.due(f.clock.Now()) }
-	last, err := f.last.Read(ctx, formerTimeout, due, f.readAll)
+	last, err := f.last.Read(ctx, formerTimeout*time.Duration(len(f.targets)), due, f.readAll)
 	if err != nil {
 		return nil, err
 	}
 	if last.err != nil && f.clock.Since(last.began) < formerPatience {
 		return nil, last.err
 	}
-	if missing := errors.Join(last.gone, last.err); missing != nil {
-		return last.found[id], fmt.Errorf("%w: %w", apply.ErrNoFormer, missing)
+	var found []*manifest.Manifest
+	for _, manifests := range last.read {
+		found = append(found, manifests[id]...)
 	}
-	return last.found[id], nil
+	if missing := errors.Join(last.gone, last.err); missing != nil {
+		return found, fmt.Errorf("%w: %w", apply.ErrNoFormer, missing)
+	}
+	return found, nil
 }
 
 // readAll makes an attempt after the last one.
@@ -95,9 +99,14 @@ func (f *former) readAll(ctx context.Context, last attempt) attempt {
 	if last.began.IsZero() {
 		last.began = f.clock.Now()
 	}
-	last.found, last.gone, last.err = map[manifest.ID][]*manifest.Manifest{}, nil, nil
-	for _, target := range f.targets {
-		update, err := f.read(ctx, target)
+	known := last.read
+	last.read, last.gone, last.err = make([]map[manifest.ID][]*manifest.Manifest, len(f.targets)), nil, nil
+	for i, target := range f.targets {
+		if known != nil && known[i] != nil {
+			last.read[i] = known[i]
+			continue
+		}
+		update, err := f.readOne(ctx, target)
 		if err != nil {
 			err = fmt.Errorf("release %s cannot be read: %w", target.Version, err)
 			if errors.Is(err, failure.ErrNotFound) {
@@ -107,10 +116,17 @@ func (f *former) readAll(ctx context.Context, last attempt) attempt {
 			}
 			continue
 		}
+		last.read[i] = map[manifest.ID][]*manifest.Manifest{}
 		for _, m := range update.Payload.Manifests {
-			last.found[m.ID()] = append(last.found[m.ID()], m)
+			last.read[i][m.ID()] = append(last.read[i][m.ID()], m)
 		}
 	}
 	last.at = f.clock.Now()
 	return last
+}
+
+func (f *former) readOne(ctx context.Context, target request.Target) (payload.Update, error) {
+	ctx, cancel := context.WithTimeout(ctx, formerTimeout)
+	defer cancel()
+	return f.read(ctx, target)
 }

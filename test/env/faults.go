@@ -47,14 +47,24 @@ const portPatience = 90 * time.Second
 // StartAPIServer restarts a killed API server with the same port, certificates and data. It returns when the API server is ready.
 func (e *Env) StartAPIServer(ctx context.Context) error {
 	for begin := time.Now(); ; {
-		err := e.restartAPIServer(ctx)
-		if err == nil || !strings.Contains(err.Error(), syscall.EADDRINUSE.Error()) || time.Since(begin) > portPatience {
+		before, err := e.apiServerLog()
+		if err != nil {
 			return err
+		}
+		failed := e.restartAPIServer(ctx)
+		after, err := e.apiServerLog()
+		if failed == nil || err != nil || time.Since(begin) > portPatience || !strings.Contains(after[len(before):], syscall.EADDRINUSE.Error()) {
+			return failed
 		}
 		if err := backoff.Sleep(ctx, time.Second); err != nil {
 			return err
 		}
 	}
+}
+
+func (e *Env) apiServerLog() (string, error) {
+	log, err := os.ReadFile(filepath.Join(e.Dir, apiServerName+".log"))
+	return string(log), err
 }
 
 func (e *Env) restartAPIServer(ctx context.Context) error {

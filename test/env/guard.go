@@ -50,7 +50,7 @@ func startGuard(dir string, remove bool) (*guard, error) {
 // wrap writes a script that records its process id and its arguments, because envtest reveals neither, and then executes the binary.
 func (g *guard) wrap(name, binary string) (string, error) {
 	// etcd reads its settings from variables too, and ends if one contradicts a flag.
-	script := fmt.Sprintf("#!/bin/sh\necho $$ > %s\nprintf '%%s\\n' \"$@\" > %s\nunset $(env | sed -n 's/^\\(ETCD_[A-Z_]*\\)=.*/\\1/p')\nexec %s \"$@\"\n",
+	script := fmt.Sprintf("#!/bin/sh\necho $$ > %s\nprintf '%%s\\n' \"$@\" > %s\nunset $(env | sed -n 's/^\\(ETCD_[A-Z0-9_]*\\)=.*/\\1/p')\nexec %s \"$@\"\n",
 		quote(g.pidFile(name)), quote(g.argsFile(name)), quote(binary))
 	return g.script(name), os.WriteFile(g.script(name), []byte(script), 0o755)
 }

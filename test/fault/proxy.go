@@ -55,7 +55,7 @@ func (p *Proxy) Accept() error {
 	if p.listener != nil {
 		return nil
 	}
-	listener, err := net.Listen("tcp", p.address)
+	listener, err := Listen(p.address)
 	if err != nil {
 		return fmt.Errorf("listening for connections to %s: %w", p.target, err)
 	}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"io/fs"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -26,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
+	"github.com/cluster-version/cvo/test/fault"
 )
 
 // gadgets has a CRD of the releases and one object of its kind.
@@ -106,7 +106,7 @@ func newGuardian(f *faultPlatform) *guardian {
 
 func (g *guardian) listen(address string) {
 	g.f.t.Helper()
-	listener, err := net.Listen("tcp", address)
+	listener, err := fault.Listen(address)
 	require.NoError(g.f.t, err)
 	g.server = httptest.NewUnstartedServer(http.HandlerFunc(g.review))
 	require.NoError(g.f.t, g.server.Listener.Close())

@@ -59,6 +59,7 @@ func TestInventoryKeepsDroppedObjects(t *testing.T) {
 	})
 	operator.end(t) // it saves its records at the end
 	applied, begin := p.appliedSince(time.Time{}), time.Now()
+	require.NotEmpty(t, applied)
 	operator = p.operator(first.ByDigest())
 	operator.logged(t, logRollout)
 	// Later, a process applies objects whose watch has not started yet.

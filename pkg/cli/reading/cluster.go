@@ -230,11 +230,11 @@ func LoadRunning(ctx context.Context, images *image.Reader, pullspec string, loa
 // OperatorSettings returns the settings in the operator's Deployment. An operator outside the cluster has no Deployment. In that case the
 // environment of this command counts, because such an operator reads the same variables.
 func OperatorSettings(ctx context.Context, reader client.Reader, key client.ObjectKey) (accept.Settings, error) {
-	own := accept.Settings{Profile: command.EnvOr("CLUSTER_PROFILE", api.DefaultProfile), ExcludeID: command.EnvOr("EXCLUDE_MANIFESTS", "")}
+	own := accept.Settings{Profile: api.DefaultProfile}
 	deployment := &appsv1.Deployment{}
 	switch err := reader.Get(ctx, key, deployment); {
 	case apierrors.IsNotFound(err):
-		return own, nil
+		return accept.Settings{Profile: command.EnvOr("CLUSTER_PROFILE", own.Profile), ExcludeID: command.EnvOr("EXCLUDE_MANIFESTS", "")}, nil
 	case err != nil:
 		return own, fmt.Errorf("reading Deployment %s, which contains the operator's flags: %w", key, err)
 	}

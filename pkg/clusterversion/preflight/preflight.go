@@ -217,12 +217,12 @@ func counted(report *preview.Report, verdict preview.Verdict, n int) string {
 // changesOf summarizes a report.
 func changesOf(report *preview.Report) *api.PreflightChanges {
 	t := report.Totals
+	objects := slices.DeleteFunc(slices.Clone(report.Objects), func(o preview.Object) bool { return o.Verdict == preview.Nothing })
 	count := func(n int) int32 { return int32(min(n, 1<<30)) } // bounded
 	out := &api.PreflightChanges{
 		Created: count(t.Created), Changed: count(t.Changed), Deleted: count(t.Deleted + t.Pruned), Recreated: count(t.Recreated),
-		Refused: count(t.Refused), Unchanged: count(t.Unchanged), Unknown: count(t.Unknown + t.NotAsked), ObjectCount: count(len(report.Objects) + t.Pruned),
+		Refused: count(t.Refused), Unchanged: count(t.Unchanged), Unknown: count(t.Unknown + t.NotAsked), ObjectCount: count(len(objects) + t.Pruned),
 	}
-	objects := slices.Clone(report.Objects)
 	for _, o := range report.Orphans {
 		if o.Pruned {
 			objects = append(objects, preview.Object{

@@ -86,8 +86,8 @@ func Run(ctx context.Context, clk clock.Clock, cfg *rest.Config, removal Removal
 	return u.results, u.rollout
 }
 
-// scaledDown describes the operators after the first step. The release of the Lease allows one outside the cluster to lead again.
-const scaledDown = "no operator runs in the cluster, but one outside it may resume; "
+// scaledDown describes the operators after the first step. The release of the Lease allows one outside the cluster to lead.
+const scaledDown = "no operator runs in the cluster, but one outside it may resume once it is restarted; "
 
 // UnfinishedError reports an unfinished uninstall and the state that it leaves behind.
 type UnfinishedError struct {

@@ -257,12 +257,12 @@ func (t fenced) RoundTrip(r *http.Request) (*http.Response, error) {
 // maxRejection is the maximum number of bytes that isRejection reads from a response.
 const maxRejection = 64 << 10
 
-// isRejection reports whether a response with status 500 means that the API server has stored nothing. There are two such cases: it could
-// not read the object, for example because of a field that the kind does not have, as in some real releases; or a webhook did not respond.
-// Both happen before storage. Other responses with this status may come from etcd, which may have stored the write.
+// isRejection reports whether a response with status 500 means that the API server has stored nothing. There are three such cases: the
+// object has a field that the kind does not have, as in some real releases, or a value that does not fit its type, or a webhook did not
+// respond. All happen before storage. Other responses with this status may come from etcd, which may have stored the write.
 //
 // Only the message distinguishes them, and messages are not a stable API. An unknown message is safe: the process then keeps the Lease for
-// a few seconds until the write can no longer take effect. Without these two prefixes, every stop shortly after an install of a real
+// a few seconds until the write can no longer take effect. Without these prefixes, every stop shortly after an install of a real
 // release would take that long.
 func isRejection(resp *http.Response) bool {
 	if resp.StatusCode != http.StatusInternalServerError {

@@ -315,4 +315,11 @@ func TestRejectionsCountAsResponses(t *testing.T) {
 	require.Contains(t, err.Error(), ".userNames: field not declared in schema", "the whole response arrives")
 	left, _ := l.fence.Effective()
 	assert.Zero(t, left)
+
+	_, err = l.client.CoreV1().Secrets("default").Patch(t.Context(), "ack-rejected", types.ApplyPatchType,
+		[]byte(`{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ack-rejected"}, "data": {"a": "%"}}`), metav1.PatchOptions{FieldManager: "ack"})
+	require.ErrorAs(t, err, &status)
+	require.EqualValues(t, http.StatusInternalServerError, status.Status().Code, "%v", err)
+	left, _ = l.fence.Effective()
+	assert.Zero(t, left, "%v", err)
 }

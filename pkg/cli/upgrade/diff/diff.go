@@ -52,14 +52,16 @@ type options struct {
 	namespace    string
 	profile      string
 	capabilities string
-	ownNetwork   bool
-	trust        string
-	unverified   bool
-	payloadCache string
-	registry     registries.Flags
-	skipImages   bool
-	output       string
-	full         bool
+	// capabilitiesSet is true if the flag is set, even to none.
+	capabilitiesSet bool
+	ownNetwork      bool
+	trust           string
+	unverified      bool
+	payloadCache    string
+	registry        registries.Flags
+	skipImages      bool
+	output          string
+	full            bool
 }
 
 // New returns the command 'cvo upgrade diff'.
@@ -72,7 +74,8 @@ func New(streams command.Streams) *cobra.Command {
 
 The command sends every manifest for this cluster to the API server as a dry run. The API server applies schema, defaults,
 validation and admission, and stores nothing. The command prints the objects that the update would create, change (field by
-field: ~ changed value, + new, - removed), delete, recreate, or fail to apply. It never prints values of Secrets.
+field: ~ changed value, + new, - removed), delete, recreate, or fail to apply, and unchanged objects that need an explanation.
+It never prints values of Secrets.
 
 The release is an image in a registry, a version that the cluster knows, or a folder with manifests/ and release-manifests/.
 An image must be signed as for an update: by a key in the file of --trust, else by a key in the trust policy of the cluster, else by
@@ -95,7 +98,7 @@ it before the update.`,
   cvo upgrade diff ./release --skip-images -o json | jq '.objects[] | select(.verdict == "refused")'`,
 		Args: command.UsageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.ref = args[0]
+			o.ref, o.capabilitiesSet = args[0], cmd.Flags().Changed("always-enable-capabilities")
 			return o.run(cmd.Context(), streams)
 		},
 	}
@@ -220,7 +223,7 @@ func (o *options) read(ctx context.Context, streams command.Streams, cfg *rest.C
 		return nil, err
 	}
 	own.Profile = cmp.Or(o.profile, own.Profile)
-	if o.capabilities != "" {
+	if o.capabilitiesSet {
 		own.AlwaysEnable = cluster.CapabilityList(o.capabilities)
 	}
 	c.options = outside.Options{Images: image.Options{CacheDir: o.payloadCache}}
