@@ -158,6 +158,9 @@ func (p *pack) failures() (names []string) {
 	return names
 }
 
+// ranNone reports whether the package passed without running any of its tests.
+func (p *pack) ranNone() bool { return p.action == "pass" && len(p.tests) == 0 && !p.isEmpty }
+
 // ran takes the names of the files and what is in each. It returns an error if a package failed, if no test passed or failed, or if all tests
 // in a file were skipped. With skipped, a skipped test suffices. It also returns an error for a package with failed or missing tests whose
 // process exited with 0.
@@ -177,7 +180,7 @@ func ran(files []string, runs []run, skipped bool) error {
 				return fmt.Errorf("a test of %s failed, and the package exits with 0: its TestMain must exit with the result of m.Run", name)
 			case p.action == "":
 				return fmt.Errorf("the tests of %s did not end: one of them has ended the process", name)
-			case p.action == "pass" && len(p.tests) == 0 && !p.isEmpty:
+			case p.ranNone():
 				return fmt.Errorf("the tests of %s did not run: its TestMain does not call m.Run, or TESTFLAGS selects none", name)
 			}
 			for _, test := range p.tests {
@@ -205,8 +208,7 @@ func failed(out io.Writer, runs []run) {
 	var lines []string
 	for _, packages := range runs {
 		for name, p := range packages {
-			missing := p.action == "pass" && len(p.tests) == 0 && !p.isEmpty
-			if p.action != "" && p.action != "fail" && len(p.failures()) == 0 && !missing {
+			if p.action != "" && p.action != "fail" && len(p.failures()) == 0 && !p.ranNone() {
 				continue
 			}
 			for _, test := range p.failures() {

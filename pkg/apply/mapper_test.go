@@ -84,7 +84,7 @@ func TestMapperNeedsNoRequestForCRDsOfTheRelease(t *testing.T) {
 	got, err := m.Mapping(t.Context(), schema.GroupVersionKind{Group: "ours.example.com", Version: "v1", Kind: "Widget"})
 	require.NoError(t, err)
 	assert.Equal(t, kinds.Mapping{
-		Resource: schema.GroupVersionResource{Group: "ours.example.com", Version: "v1", Resource: "widgets"}, Namespaced: true, Custom: true,
+		Resource: schema.GroupVersionResource{Group: "ours.example.com", Version: "v1", Resource: "widgets"}, Namespaced: true,
 	}, got)
 	got, err = m.Mapping(t.Context(), schema.GroupVersionKind{Group: "wide.example.com", Version: "v1", Kind: "Widget"})
 	require.NoError(t, err)

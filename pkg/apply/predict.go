@@ -55,7 +55,7 @@ func (a *Applier) Predict(ctx context.Context, m *manifest.Manifest, mode releas
 	case m.Tombstone():
 		f, err = a.predictRemove(ctx, target, m)
 	case m.CreateOnly():
-		f, err = a.predictCreateOnly(ctx, target, m, mapping.Custom)
+		f, err = a.predictCreateOnly(ctx, target, m)
 	default:
 		replicas, _ := a.unsetReplicas(m, mapping) // without a watch, they may always be ours
 		f, err = a.predictApply(ctx, target, m, replicas)
@@ -206,7 +206,7 @@ func (s *submission) predictUnchangeable(ctx context.Context, live *unstructured
 }
 
 // predictCreateOnly first reads the object. If it exists, no other request is needed.
-func (a *Applier) predictCreateOnly(ctx context.Context, t request.Target, m *manifest.Manifest, custom bool) (Prediction, error) {
+func (a *Applier) predictCreateOnly(ctx context.Context, t request.Target, m *manifest.Manifest) (Prediction, error) {
 	object, err := a.client.Object(ctx, t)
 	if err == nil {
 		return Prediction{Action: Kept, Object: object}, nil
@@ -214,21 +214,6 @@ func (a *Applier) predictCreateOnly(ctx context.Context, t request.Target, m *ma
 	if !apierrors.IsNotFound(err) {
 		return Prediction{}, err
 	}
-	if !custom {
-		return a.predictCreate(ctx, t, m)
-	}
-	s, err := a.newSubmission(t, m, false)
-	if err != nil {
-		return Prediction{}, err
-	}
-	f, err := s.predict(ctx)
-	if apierrors.IsConflict(err) {
-		return Prediction{Action: Kept}, nil
-	}
-	return f, err
-}
-
-func (a *Applier) predictCreate(ctx context.Context, t request.Target, m *manifest.Manifest) (Prediction, error) {
 	content, dropped, err := a.builder.Build(m, t.Namespace != "")
 	if err != nil {
 		return Prediction{}, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/pkg/oci/failure"
 	"github.com/cluster-version/cvo/pkg/payload"
+	"github.com/cluster-version/cvo/pkg/release"
 )
 
 // updatingTwice returns a reconciler that rolls out 1.2.0 after an update from 1.0.0 to 1.1.0 that did not complete, and what its rollout
@@ -85,6 +87,27 @@ func TestFormerReadsWhatIsLeft(t *testing.T) {
 	require.Len(t, list, 1)
 	assert.Equal(t, "1.0.0", list[0].Object.Object["data"].(map[string]any)["version"])
 }
+
+// TestFormerKeepsWhatItHasRead has a release that can be read only at first, and one that can be read only later.
+func TestFormerKeepsWhatItHasRead(t *testing.T) {
+	s, registry, former := updatingTwice(t)
+	newer := registry.images[digestOf("1.1.0")]
+	registry.images[digestOf("1.1.0")] = unreadable{}
+	_, err := former(t.Context(), configMapA)
+	require.ErrorContains(t, err, "release 1.1.0 cannot be read: ")
+
+	registry.images[digestOf("1.1.0")], registry.images[digestOf("1.0.0")] = newer, unreadable{}
+	s.at(time.Minute + formerRetry)
+	list, err := former(t.Context(), configMapA)
+	require.NoError(t, err)
+	require.Len(t, list, 2)
+	assert.Equal(t, []release.Digest{digestOf("1.1.0"), digestOf("1.0.0"), digestOf("1.1.0")}, registry.pulled)
+}
+
+// unreadable is a release whose content cannot be read.
+type unreadable struct{}
+
+func (unreadable) Open(string) (fs.File, error) { return nil, errors.New("away") }
 
 func TestFormerGivesUp(t *testing.T) {
 	for _, tt := range []struct {

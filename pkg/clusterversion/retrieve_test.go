@@ -13,6 +13,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/clusterversion/accept"
 	"github.com/cluster-version/cvo/pkg/clusterversion/background"
+	"github.com/cluster-version/cvo/pkg/update/upgradeable"
 )
 
 // wakes counts how often each slot was woken.
@@ -57,6 +58,34 @@ func TestChangedInputsTriggerARetrieval(t *testing.T) {
 	s.unretrievedAhead.Store(true)
 	assert.False(t, woken())
 	assert.Equal(t, 1, work[background.SlotPreflight])
+}
+
+// TestChangedObstaclesTriggerAnAttempt acknowledges a gate that has rejected a release.
+func TestChangedObstaclesTriggerAnAttempt(t *testing.T) {
+	work, cluster := wakes{}, upgradeable.Cluster{Gates: upgradeable.ConfigMap{Found: true, Data: map[string]string{"ack-1.0-storage": "Storage changes."}}}
+	s := newScribe(t, func(p *parts) {
+		p.runner, p.stages.Cluster = work, func() upgradeable.Cluster { return cluster }
+	})
+	cv := s.get(t)
+	cv.Status = clusterAt(completed("1.0.0")).Status
+	require.NoError(t, s.client.Status().Update(t.Context(), cv))
+	s.reconcile(t)
+	s.accepts(acceptedRelease("1.0.0"))
+	s.edit(t, func(cv *configv1.ClusterVersion) { wants(cv, configv1.Update{Image: imageOf("1.1.0")}) })
+	s.reconcile(t)
+	rejected := acceptedRelease("1.1.0")
+	rejected.Done, rejected.Step, rejected.Err = false, api.ReasonPreconditionChecks, errors.New("a gate is not acknowledged")
+	s.accepts(rejected)
+	s.reconcile(t)
+	rejected.Obstacles = s.findObstacles(s.get(t))
+	require.NotEmpty(t, rejected.Obstacles)
+	s.accepts(rejected)
+	before := work[background.SlotAccept]
+	s.reconcile(t)
+	assert.Equal(t, before, work[background.SlotAccept], "nothing has changed")
+	cluster.Acks = upgradeable.ConfigMap{Found: true, Data: map[string]string{"ack-1.0-storage": "true"}}
+	s.reconcile(t)
+	assert.Equal(t, before+1, work[background.SlotAccept], "no time has passed")
 }
 
 // TestFailingReportsThatNothingIsApplied starts an operator that can no longer verify the release of the history. The cluster has every

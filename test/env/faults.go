@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/cluster-version/cvo/internal/backoff"
+	"github.com/cluster-version/cvo/test/fault"
 )
 
 // PauseEtcd stops etcd as a hanging disk does, and returns a function that resumes it. In between, the API server answers hardly any
@@ -41,10 +42,8 @@ func (e *Env) KillAPIServer() error {
 	return nil
 }
 
-// portPatience is how long StartAPIServer tries again if another connection has taken the port meanwhile. A closed one keeps it for a minute.
-const portPatience = 90 * time.Second
-
-// StartAPIServer restarts a killed API server with the same port, certificates and data. It returns when the API server is ready.
+// StartAPIServer restarts a killed API server with the same port, certificates and data. It returns when the API server is ready. It tries
+// again for a while if an outgoing connection has taken the port meanwhile.
 func (e *Env) StartAPIServer(ctx context.Context) error {
 	for begin := time.Now(); ; {
 		before, err := e.apiServerLog()
@@ -53,7 +52,7 @@ func (e *Env) StartAPIServer(ctx context.Context) error {
 		}
 		failed := e.restartAPIServer(ctx)
 		after, err := e.apiServerLog()
-		if failed == nil || err != nil || time.Since(begin) > portPatience || !strings.Contains(after[len(before):], syscall.EADDRINUSE.Error()) {
+		if failed == nil || err != nil || time.Since(begin) > fault.PortPatience || !strings.Contains(after[len(before):], syscall.EADDRINUSE.Error()) {
 			return failed
 		}
 		if err := backoff.Sleep(ctx, time.Second); err != nil {

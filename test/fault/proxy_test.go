@@ -36,6 +36,21 @@ func echo(t *testing.T) string {
 	return listener.Addr().String()
 }
 
+// TestListenWaitsForItsPort has a connection that keeps the port for a while.
+func TestListenWaitsForItsPort(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	time.AfterFunc(200*time.Millisecond, func() { _ = taken.Close() })
+	got, err := fault.Listen(taken.Addr().String())
+	require.NoError(t, err)
+	defer got.Close()
+	assert.Equal(t, taken.Addr().String(), got.Addr().String())
+
+	_, err = fault.Listen("127.0.0.1:99999")
+	require.Error(t, err, "another error is returned at once")
+}
+
 func say(t *testing.T, conn net.Conn, text string, patience time.Duration) (string, error) {
 	t.Helper()
 	if _, err := io.WriteString(conn, text); err != nil {

@@ -32,7 +32,7 @@ func acknowledged(t *testing.T, l *testPlatform) {
 	assert.Contains(t, message, "https://example.com/sparkles")
 
 	l.configMap(api.ConfigNamespace, "admin-acks", "ack-4.4-sparkles-in-4.5", "true")
-	l.await("4.5.0 to be accepted because of an event", soon, says(api.ReleaseAccepted, "True|"))
+	l.await("4.5.0 to be accepted", time.Minute, says(api.ReleaseAccepted, "True|"))
 	cv := l.await("4.5.0", time.Minute, at("4.5.0"))
 	assert.Empty(t, condition(cv, configv1.OperatorUpgradeable))
 }

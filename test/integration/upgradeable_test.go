@@ -64,9 +64,6 @@ func (l *testPlatform) patch(version string) {
 	l.await(version+" to complete in the same minor version", time.Minute, at(version))
 }
 
-// soon is enough for a busy machine, but much less than the two minutes after which a rejected release is checked again without an event.
-const soon = 40 * time.Second
-
 func TestObstaclesBlockMinorUpdates(t *testing.T) {
 	t.Parallel()
 	l := &testPlatform{platform: newPlatform(t), book: t, tiny: newTiny(t)}
@@ -93,7 +90,7 @@ func TestObstaclesBlockMinorUpdates(t *testing.T) {
 
 func gated(t *testing.T, l *testPlatform) {
 	l.configMap(api.ConfigManagedNamespace, api.AdminGatesConfigMap, "ack-4.2-storage", "Storage changes. See https://example.com/4.3.")
-	l.await("the gate to be observed", soon, func(cv *configv1.ClusterVersion) bool {
+	l.await("the gate to be observed", time.Minute, func(cv *configv1.ClusterVersion) bool {
 		return condition(cv, configv1.OperatorUpgradeable) != ""
 	})
 	img := l.release("4.3.0", l.signer)
@@ -108,7 +105,7 @@ func gated(t *testing.T, l *testPlatform) {
 	l.refused("PreconditionChecks", img.ByDigest())
 	l.registry.Reset()
 	l.configMap(api.ConfigNamespace, api.AdminAcksConfigMap, "ack-4.2-storage", "true")
-	l.await("4.3.0 to begin after the gate is acknowledged", soon, func(cv *configv1.ClusterVersion) bool {
+	l.await("4.3.0 to begin after the gate is acknowledged", time.Minute, func(cv *configv1.ClusterVersion) bool {
 		return cv.Status.Desired.Version == "4.3.0"
 	})
 	assert.Zero(t, l.registry.Count("GET", "/v4.3.0/"), "the release is not read again")
@@ -120,7 +117,7 @@ func gated(t *testing.T, l *testPlatform) {
 
 func operatorObjects(t *testing.T, l *testPlatform) {
 	l.objects("pools", configv1.ConditionFalse, "DegradedPool", "One pool is degraded.")
-	l.await("the obstacle to be reported", soon, func(cv *configv1.ClusterVersion) bool {
+	l.await("the obstacle to be reported", time.Minute, func(cv *configv1.ClusterVersion) bool {
 		return condition(cv, configv1.OperatorUpgradeable) == "False|DegradedPool|Cluster operator pools should not be upgraded between minor versions: One pool is degraded."
 	})
 	l.patch("4.3.1")
@@ -129,7 +126,7 @@ func operatorObjects(t *testing.T, l *testPlatform) {
 	message := l.refused("PreconditionChecks", img.ByDigest())
 	assert.Contains(t, message, `Precondition "ClusterVersionUpgradeable" failed because of "DegradedPool": Cluster operator pools should not be upgraded between minor versions: One pool is degraded.`)
 	l.objects("pools", configv1.ConditionTrue, "AsExpected", "")
-	l.await("4.4.0 to complete after the operator permits it", soon, at("4.4.0"))
+	l.await("4.4.0 to complete after the operator permits it", time.Minute, at("4.4.0"))
 }
 
 func otherKubernetes(t *testing.T, l *testPlatform) {

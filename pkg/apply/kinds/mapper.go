@@ -47,8 +47,6 @@ func (e *otherVersionError) Unwrap() error { return ErrNoMatch }
 type Mapping struct {
 	Resource   schema.GroupVersionResource
 	Namespaced bool
-	// Custom means that a CRD of the release defines the kind.
-	Custom bool
 	// Replicas is the path of the field that the kind's scale subresource writes, such as ".spec.replicas"; empty if it has none.
 	Replicas string
 	// New means that the kind was not served before and was requested for the first time only recently, so other clients are unlikely to
@@ -119,7 +117,7 @@ func (m *Mapper) addCRD(kind schema.GroupKind, crd *unstructured.Unstructured) {
 		}
 		gv := schema.GroupVersion{Group: kind.Group, Version: v.Name}
 		m.crds[gv.WithKind(kind.Kind)] = Mapping{
-			Resource: gv.WithResource(plural), Namespaced: scope == "Namespaced", Custom: true, Replicas: v.ReplicasPath(),
+			Resource: gv.WithResource(plural), Namespaced: scope == "Namespaced", Replicas: v.ReplicasPath(),
 		}
 	}
 }

@@ -153,12 +153,12 @@ func ClusterSelection(ctx context.Context, f *cluster.VersionFlags) (Selection, 
 	if err != nil {
 		return Selection{}, err
 	}
-	own, err := OperatorSettings(ctx, reader, cluster.OperatorDeployment())
+	deployment, err := cluster.ReadOperatorDeployment(ctx, reader, cluster.OperatorDeployment())
 	if err != nil {
 		return Selection{}, err
 	}
 	s := Selection{running: cv.Status.Desired}
-	if s.filter, err = sources.ClusterFilter(ctx, reader, cv, own); err != nil {
+	if s.filter, err = sources.ClusterFilter(ctx, reader, cv, OperatorSettings(deployment)); err != nil {
 		return s, err
 	}
 	infrastructure := &configv1.Infrastructure{}
@@ -227,16 +227,12 @@ func LoadRunning(ctx context.Context, images *image.Reader, pullspec string, loa
 	return payload.Load(files, img.ByDigest(), load)
 }
 
-// OperatorSettings returns the settings in the operator's Deployment. An operator outside the cluster has no Deployment. In that case the
-// environment of this command counts, because such an operator reads the same variables.
-func OperatorSettings(ctx context.Context, reader client.Reader, key client.ObjectKey) (accept.Settings, error) {
+// OperatorSettings returns the settings in the operator's Deployment. An operator outside the cluster has no Deployment. In that case, nil,
+// the environment of this command counts, because such an operator reads the same variables.
+func OperatorSettings(deployment *appsv1.Deployment) accept.Settings {
 	own := accept.Settings{Profile: api.DefaultProfile}
-	deployment := &appsv1.Deployment{}
-	switch err := reader.Get(ctx, key, deployment); {
-	case apierrors.IsNotFound(err):
-		return accept.Settings{Profile: command.EnvOr("CLUSTER_PROFILE", own.Profile), ExcludeID: command.EnvOr("EXCLUDE_MANIFESTS", "")}, nil
-	case err != nil:
-		return own, fmt.Errorf("reading Deployment %s, which contains the operator's flags: %w", key, err)
+	if deployment == nil {
+		return accept.Settings{Profile: command.EnvOr("CLUSTER_PROFILE", own.Profile), ExcludeID: command.EnvOr("EXCLUDE_MANIFESTS", "")}
 	}
 	for _, container := range deployment.Spec.Template.Spec.Containers {
 		for _, variable := range container.Env {
@@ -252,5 +248,5 @@ func OperatorSettings(ctx context.Context, reader client.Reader, key client.Obje
 	if value, set := cluster.OperatorFlag(deployment, "--always-enable-capabilities"); set {
 		own.AlwaysEnable = cluster.CapabilityList(value)
 	}
-	return own, nil
+	return own
 }

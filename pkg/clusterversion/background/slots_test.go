@@ -198,3 +198,31 @@ func TestSlotCancelsStoppedWork(t *testing.T) {
 		r.Stop()
 	})
 }
+
+// TestEndOfWorkIsAwaitedUntilALimit waits for two slots, one of which hangs.
+func TestEndOfWorkIsAwaitedUntilALimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		r := background.NewSlots(ctx)
+		work := func(takes time.Duration) func(context.Context) background.Next {
+			return func(ctx context.Context) background.Next {
+				<-ctx.Done()
+				time.Sleep(takes)
+				return background.Next{}
+			}
+		}
+		r.Start("slow", "1", work(2*time.Second))
+		r.Start("hanging", "1", work(time.Hour))
+		synctest.Wait()
+		cancel()
+		began := time.Now()
+		r.Ended(t.Context(), "slow", "idle")
+		assert.Equal(t, 2*time.Second, time.Since(began))
+		limited, done := context.WithTimeout(t.Context(), time.Second)
+		defer done()
+		r.Ended(limited, "hanging", "slow")
+		assert.Equal(t, 3*time.Second, time.Since(began))
+		assert.Equal(t, []string{"hanging"}, r.Running())
+		r.Wait()
+	})
+}

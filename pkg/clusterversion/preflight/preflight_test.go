@@ -30,9 +30,10 @@ func TestPreflightChangesAreBounded(t *testing.T) {
 	report.Objects = append(report.Objects, preview.Object{
 		ID: manifest.ID{Kind: "Secret", Name: "s"}, Runlevel: 90, Verdict: preview.Refuse, Message: "no", Remedy: "raise the quota",
 	})
+	report.Objects = append(report.Objects, preview.Object{ID: manifest.ID{Kind: "Secret", Name: "same"}, Verdict: preview.Nothing, Message: "a note"})
 	report.Orphans = []preview.Orphan{{ID: manifest.ID{Kind: "Secret", Name: "stays"}}, {ID: manifest.ID{Kind: "Secret", Name: "left"}, Pruned: true}}
 	got := changesOf(report)
-	assert.EqualValues(t, 62, got.ObjectCount)
+	assert.EqualValues(t, 62, got.ObjectCount, "unchanged objects do not count")
 	assert.EqualValues(t, 1, got.Deleted)
 	assert.EqualValues(t, 3, got.Unknown)
 	require.Len(t, got.Objects, api.ReleaseRolloutObjects)

@@ -261,9 +261,8 @@ func TestWatchTriggersTheAck(t *testing.T) {
 	t.Parallel()
 	l := newLeader(t, nil)
 	l.Candidate.lease = newLeaseView(clock.RealClock{}, l.ack.leases, l.ack.name)
-	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- l.Follow(ctx) }()
+	go func() { ended <- l.Follow(t.Context()) }()
 	require.NoError(t, l.writes(t.Context()))
 	l.taken(t, "me")
 	require.Eventually(t, func() bool {
@@ -271,8 +270,40 @@ func TestWatchTriggersTheAck(t *testing.T) {
 		return err == nil && said(t, lease)
 	}, time.Minute, 10*time.Millisecond)
 	require.ErrorIs(t, l.writes(t.Context()), fence.ErrClosed)
+	require.ErrorIs(t, <-ended, errDeposed, "the process ends")
+}
+
+// TestDeposedLeaderEnds gives the Lease to another operator, or to none.
+func TestDeposedLeaderEnds(t *testing.T) {
+	t.Parallel()
+	for _, taker := range []string{"other", ""} {
+		l := newLeader(t, nil)
+		l.Candidate.lease = newLeaseView(clock.RealClock{}, l.ack.leases, l.ack.name)
+		require.NoError(t, l.Interface.Update(t.Context(), recordOf(taker)))
+		require.ErrorIs(t, l.Follow(t.Context()), errDeposed, taker)
+		require.NoError(t, l.ack.leases.Delete(t.Context(), l.ack.name, metav1.DeleteOptions{}))
+	}
+}
+
+// TestLaggingWatchKeepsTheClaim has a watch that reports an uninstall, which has released the Lease since. The process has claimed the Lease
+// in the meantime, and must still know that when the response arrives.
+func TestLaggingWatchKeepsTheClaim(t *testing.T) {
+	t.Parallel()
+	l := newLeader(t, nil)
+	l.state = state{phase: standby, claimed: true}
+	l.Candidate.lease = newLeaseView(clock.RealClock{}, l.ack.leases, l.ack.name)
+	stale := l.lease(t)
+	stale.Spec.HolderIdentity = new(api.UninstallHolder)
+	l.Candidate.lease.update(func(s *leaseSeen) { s.synced = true })
+	l.Candidate.lease.see(stale)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- l.Follow(ctx) }()
+	require.Eventually(t, func() bool { return l.current().holder == "me" }, time.Minute, 10*time.Millisecond)
 	cancel()
 	require.NoError(t, <-ended)
+	assert.True(t, l.current().claimed)
+	assert.Zero(t, l.current().term)
 }
 
 // TestLateRenewalDoesNotOpenTheFence delays the response to a renewal. In the meantime an uninstall takes the Lease and receives the
@@ -289,7 +320,7 @@ func TestLateRenewalDoesNotOpenTheFence(t *testing.T) {
 		err = l.write(t.Context(), recordOf("me"), func(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
 			require.NoError(t, l.Interface.Update(ctx, r))
 			l.taken(t, "me")
-			l.checkLead(ctx)
+			l.checkHolder(ctx)
 			require.True(t, l.acknowledge(ctx))
 			return nil
 		})

@@ -45,8 +45,8 @@ type Candidate struct {
 // errHeld is the reason for not writing a Lease that another process holds.
 var errHeld = errors.New("another process holds the Lease")
 
-// errDeposed is the reason for not claiming a Lease that this process has lost.
-var errDeposed = errors.New("this process has lost the Lease, and must restart before it leads again")
+// errDeposed ends a process that has lost the Lease.
+var errDeposed = errors.New("leader election lost: this process must restart before it leads again")
 
 // errReplaced is the reason for releasing a Lease right after acquiring it.
 var errReplaced = errors.New("this replica is being replaced")
@@ -126,23 +126,25 @@ func (c *Candidate) see(holder string) effect {
 }
 
 // Follow runs the watch of the Lease until ctx ends. It makes a leader that loses the Lease stop writing immediately, and sends the
-// acknowledgement to an uninstall that has taken the Lease.
+// acknowledgement to an uninstall that has taken the Lease. Then it returns an error, because the process has to end.
 func (c *Candidate) Follow(ctx context.Context) error {
+	watching, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	defer running.Wait()
-	running.Go(func() { c.lease.run(ctx) })
+	defer stop()
+	running.Go(func() { c.lease.run(watching) })
 	for {
 		seen, changed := c.lease.look()
-		switch {
-		case seen.holder == c.Identity() || !seen.synced:
-		case c.current().phase == leading:
-			c.checkLead(ctx)
-		case seen.holder == api.UninstallHolder:
-			c.see(seen.holder)
+		s := c.current()
+		if seen.synced && seen.holder != c.Identity() && (s.phase == leading || s.claimed && seen.holder == api.UninstallHolder) {
+			s = c.checkHolder(ctx)
 		}
 		var retry <-chan time.Time
-		if c.current().owesAck() && !c.acknowledge(ctx) {
+		switch {
+		case s.owesAck() && !c.acknowledge(ctx):
 			retry = time.After(ackRetry)
+		case s.phase == deposed:
+			return errDeposed
 		}
 		select {
 		case <-ctx.Done():
@@ -156,13 +158,14 @@ func (c *Candidate) Follow(ctx context.Context) error {
 // ackRetry is the delay before another attempt to send an acknowledgement.
 const ackRetry = 250 * time.Millisecond
 
-// checkLead reads the holder of the Lease from the API server, because the watch may lag behind this process's renewals.
-func (c *Candidate) checkLead(ctx context.Context) {
+// checkHolder reads the holder of the Lease from the API server, because the watch may lag behind this process's requests. It returns the
+// state after that.
+func (c *Candidate) checkHolder(ctx context.Context) state {
 	lease, err := c.ack.leases.Get(ctx, c.ack.name, metav1.GetOptions{})
-	if err != nil {
-		return // the next renewal will find out
+	if err == nil { // otherwise the next renewal will find out
+		c.see(ptr.Deref(lease.Spec.HolderIdentity, ""))
 	}
-	c.see(ptr.Deref(lease.Spec.HolderIdentity, ""))
+	return c.current()
 }
 
 // acknowledge confirms to the uninstall that this process has stopped writing. It returns true if nothing remains to be confirmed. After a

@@ -18,15 +18,15 @@
 //
 // An idle process has not taken part in the election, and a withdrawn one never will. A standby waits for its turn and for the Lease. A
 // process that is standing in requests the Lease although it is not its turn, because no process leads. A leader writes. A deposed process
-// has lost the Lease. It never leads again: another process may have accepted a release in the meantime, which this one would not know. Its
-// elector gives up at a deadline, and the process ends. A leaving process releases the Lease. The fence is open only while
-// leading, and only for a part of the lease after the last renewal was sent. Function next contains every transition.
+// has lost the Lease. It never leads again: another process may have accepted a release in the meantime, which this one would not know. It
+// ends once no uninstall waits for its acknowledgement. A leaving process releases the Lease. The fence is open only while leading, and only
+// for a part of the lease after the last renewal was sent. Function next contains every transition.
 //
 // Three more facts belong to the state, because they decide whether a transition may happen. The term distinguishes renewals from before
 // and after a loss of the Lease: only the latter open the fence. The holder, and the time when another process held the Lease, prevent this
 // process from recreating a deleted Lease too early. The claim records that this process may hold the Lease although no response said so. It
-// then releases the Lease when it ends. The claim also records that an uninstall may have taken the Lease from this process. The process acknowledges this once none of
-// its writes is pending.
+// then releases the Lease when it ends. The claim also records that an uninstall may have taken the Lease from this process. The process
+// acknowledges this once none of its writes is pending.
 //
 // Package leader has the identity in the Lease and finds the leader. Package process ends a process within a time limit.
 package lead

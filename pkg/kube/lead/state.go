@@ -23,7 +23,7 @@ const (
 	// leading means that it holds the Lease, and has confirmed that it is its turn.
 	leading phase = "Leading"
 	// deposed means that it has lost the Lease, perhaps to another process. It never leads again, because what it remembers may be outdated.
-	// The elector polls the Lease until it gives up, and the process ends.
+	// The process ends once no uninstall waits for its acknowledgement.
 	deposed phase = "Deposed"
 	// leaving means that it releases the Lease and ends.
 	leaving phase = "Leaving"

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
@@ -114,44 +115,60 @@ func TestLeaseMustOutlastALostRenewal(t *testing.T) {
 	require.ErrorContains(t, err, "a retry period of 3s is too long")
 }
 
-// TestReplicaNamesTheProcessThatTookItsLease takes the Lease from a replica, like an uninstall.
-func TestReplicaNamesTheProcessThatTookItsLease(t *testing.T) {
-	t.Parallel()
-	cfg := controlPlane.For(t).Config("loser")
-	identity, err := leader.NewIdentity("first", "")
+// testReplica is a replica without controllers.
+type testReplica struct {
+	*replica.Replica
+	leases coordinationv1.LeaseInterface
+	// ended gets the result of Run.
+	ended chan error
+}
+
+// newReplica returns a replica that does not give up within the time of a test when it cannot renew its Lease, which has its name.
+func newReplica(t *testing.T, name string) *testReplica {
+	t.Helper()
+	cfg := controlPlane.For(t).Config(name)
+	identity, err := leader.NewIdentity("only", "")
 	require.NoError(t, err)
 	r, err := replica.New(t.Context(), cfg, replica.Options{
-		UserAgent: "loser", Metrics: "loser", Namespace: "default", Lease: "loser", Identity: identity,
-		LeaseDuration: time.Minute, RenewDeadline: 30 * time.Second, RetryPeriod: 500 * time.Millisecond,
+		UserAgent: name, Metrics: name, Namespace: "default", Lease: name, Identity: identity,
+		LeaseDuration: time.Hour, RenewDeadline: 30 * time.Minute, RetryPeriod: 500 * time.Millisecond,
 	})
 	require.NoError(t, err)
-	ended := make(chan error, 1)
-	go func() { ended <- r.Run(t.Context(), nil, nil) }()
-	leases := kubernetes.NewForConfigOrDie(cfg).CoordinationV1().Leases("default")
+	return &testReplica{r, kubernetes.NewForConfigOrDie(cfg).CoordinationV1().Leases("default"), make(chan error, 1)}
+}
+
+// lead runs the replica until ctx ends, and returns once it leads.
+func (r *testReplica) lead(ctx context.Context, t *testing.T) {
+	t.Helper()
+	go func() { r.ended <- r.Run(ctx, nil, nil) }()
+	select {
+	case <-r.Manager.Elected():
+	case err := <-r.ended:
+		require.NoError(t, err, "the process has ended")
+	}
+}
+
+// TestReplicaThatLosesItsLeaseEnds takes the Lease from a replica, like an uninstall. The error contains the holder.
+func TestReplicaThatLosesItsLeaseEnds(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, "loser")
+	r.lead(t.Context(), t)
 	require.EventuallyWithT(t, func(c *assert.CollectT) { // the replica may renew the Lease in between
-		lease, err := leases.Get(t.Context(), "loser", metav1.GetOptions{})
+		lease, err := r.leases.Get(t.Context(), "loser", metav1.GetOptions{})
 		require.NoError(c, err)
 		lease.Spec.HolderIdentity = new(api.UninstallHolder)
-		_, err = leases.Update(t.Context(), lease, metav1.UpdateOptions{})
+		_, err = r.leases.Update(t.Context(), lease, metav1.UpdateOptions{})
 		require.NoError(c, err)
 	}, time.Minute, 20*time.Millisecond)
-	require.ErrorContains(t, <-ended, `another process holds the Lease: "cvo-uninstall"`)
+	require.ErrorContains(t, <-r.ended, `another process holds the Lease: "cvo-uninstall"`)
 }
 
 // TestLastSavePrecedesTheReleaseOfTheLease writes at the end of a process, while no other process may lead.
 func TestLastSavePrecedesTheReleaseOfTheLease(t *testing.T) {
 	t.Parallel()
-	cfg := controlPlane.For(t).Config("saver")
-	identity, err := leader.NewIdentity("only", "")
-	require.NoError(t, err)
-	r, err := replica.New(t.Context(), cfg, replica.Options{
-		UserAgent: "saver", Metrics: "saver", Namespace: "default", Lease: "saver", Identity: identity,
-		LeaseDuration: time.Minute, RenewDeadline: 30 * time.Second, RetryPeriod: 500 * time.Millisecond,
-	})
-	require.NoError(t, err)
-	leases := kubernetes.NewForConfigOrDie(cfg).CoordinationV1().Leases("default")
+	r := newReplica(t, "saver")
 	holder := func() string {
-		lease, err := leases.Get(t.Context(), "saver", metav1.GetOptions{})
+		lease, err := r.leases.Get(t.Context(), "saver", metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
 		}
@@ -164,15 +181,9 @@ func TestLastSavePrecedesTheReleaseOfTheLease(t *testing.T) {
 		assert.NoError(t, r.Manager.GetClient().Create(ctx, saved))
 	}))
 	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- r.Run(ctx, nil, nil) }()
-	select {
-	case <-r.Manager.Elected():
-	case err := <-ended:
-		require.NoError(t, err, "the process has ended")
-	}
+	r.lead(ctx, t)
 	stop()
-	require.NoError(t, <-ended)
+	require.NoError(t, <-r.ended)
 	assert.Contains(t, during, "only")
 	assert.Empty(t, holder())
 }

@@ -130,12 +130,16 @@ func (p *Platform) alone(do func() error) (err error) {
 	return do()
 }
 
-// buildPrograms builds the programs in images and the programs that create images.
+// buildPrograms builds the programs in images and the programs that create images, with the overlay of a release.
 func (p *Platform) buildPrograms(ctx context.Context) error {
 	if _, err := p.command(ctx, nil, "go", "generate", "./manifests"); err != nil {
 		return err
 	}
-	_, err := p.command(ctx, []string{"CGO_ENABLED=0", "GOOS=linux"}, "go", "build", "-trimpath", "-buildvcs=false",
+	overlay := filepath.Join(p.opts.Cache, "overlay", "overlay.json")
+	if _, err := p.command(ctx, nil, "go", "run", "./hack/overlay", overlay); err != nil {
+		return err
+	}
+	_, err := p.command(ctx, []string{"CGO_ENABLED=0", "GOOS=linux"}, "go", "build", "-trimpath", "-buildvcs=false", "-overlay", overlay,
 		"-ldflags", "-s -w -X github.com/cluster-version/cvo/pkg/cli.version="+version, "-o", filepath.Dir(p.CVO)+"/",
 		"./cmd/cvo", "./examples/operator", "./hack/image", "./hack/exampleimage")
 	return err

@@ -140,8 +140,8 @@ func ReadFolder(fsys fs.FS) (Folder, error) {
 			continue
 		}
 		info, err := fs.Stat(fsys, entry.Name())
-		if err == nil && !info.IsDir() && manifest.IsFile(entry.Name()) {
-			err = Mistake(entry.Name(), "%s belongs to no component: move it into the subdirectory of a component", entry.Name())
+		if err == nil && !info.IsDir() {
+			err = checkTop(fsys, entry.Name())
 		}
 		if err != nil || !info.IsDir() {
 			errs = append(errs, err)
@@ -169,6 +169,18 @@ func ReadFolder(fsys fs.FS) (Folder, error) {
 		errs = append(errs, Mistake("", "the folder has no subdirectories: put each component's manifests into a subdirectory"))
 	}
 	return folder, errors.Join(errs...)
+}
+
+// checkTop rejects a file beside the folders of components, if it is a manifest or belongs to a tool that renders manifests.
+func checkTop(fsys fs.FS, name string) error {
+	err := checkForeignIn(fsys, name)
+	switch {
+	case err != nil:
+		return Mistake(name, "%w", err)
+	case manifest.IsFile(name):
+		return Mistake(name, "%s belongs to no component: move it into the subdirectory of a component", name)
+	}
+	return nil
 }
 
 // ReadComponent reads the regular files at the top of a component's folder. It skips hidden files. Manifests in subfolders are an error. It
@@ -204,7 +216,14 @@ func checkSubfolders(component string, fsys fs.FS) error {
 			return fmt.Errorf("component %s: %w", component, err)
 		case file != "." && entry.IsDir() && hidden(entry.Name()):
 			return fs.SkipDir
-		case path.Dir(file) != "." && !entry.IsDir() && manifest.IsFile(entry.Name()):
+		case path.Dir(file) == "." || entry.IsDir():
+			return nil
+		}
+		foreign := checkForeignIn(fsys, file)
+		switch {
+		case foreign != nil && component != api.OperatorComponent:
+			errs = append(errs, Mistake(path.Join(component, file), "component %s: folder %s: %w", component, path.Dir(file), foreign))
+		case manifest.IsFile(entry.Name()):
 			errs = append(errs, Mistake(path.Join(component, file),
 				"component %s: %s is in a subfolder: move it to the folder of the component, or make its folder a component", component, file))
 		}

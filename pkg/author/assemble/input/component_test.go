@@ -145,10 +145,21 @@ func TestFilesOfToolsThatRenderManifestsAreRejected(t *testing.T) {
 			"web.yaml is a template, not a manifest (Rule.example.com {{ .Release.Name }} contains {{ .Release.Name }}): ",
 		},
 		{"a manifest in a subfolder", "crds/web.yaml", "apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n", "component web: crds/web.yaml is in a subfolder"},
+		{"a chart in a subfolder", "chart/Chart.yaml", "apiVersion: v2\nname: web\n", "component web: folder chart: Chart.yaml describes a Helm chart"},
+		{"a kustomization in a subfolder", "base/Kustomization", "resources: [a.yaml]\n", "component web: folder base: Kustomization is a kustomization"},
 	} {
 		t.Run("it rejects "+tt.name, func(t *testing.T) {
 			_, err := input.ReadComponent("web", fstest.MapFS{tt.file: {Data: []byte(tt.text)}})
 			assert.ErrorContains(t, err, tt.want)
+		})
+	}
+	for file, want := range map[string]string{
+		"kustomization.yaml": "kustomization.yaml is a kustomization, not a manifest: ", "Chart.yaml": "Chart.yaml describes a Helm chart",
+		"values.yaml": "values.yaml has the values of a Helm chart", "web.yaml": "web.yaml belongs to no component",
+	} {
+		t.Run("it rejects "+file+" beside the components", func(t *testing.T) {
+			_, err := input.ReadFolder(fstest.MapFS{file: {Data: []byte("a: b\n")}})
+			assert.ErrorContains(t, err, want)
 		})
 	}
 	t.Run("it keeps a manifest with braces", func(t *testing.T) {

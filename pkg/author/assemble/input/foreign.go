@@ -3,7 +3,9 @@ package input
 import (
 	"bytes"
 	"fmt"
+	"io/fs"
 	"maps"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -45,6 +47,18 @@ func checkForeign(f File) error {
 		return nil // a manifest with a mistake
 	}
 	return fmt.Errorf("%s has the values of a Helm chart and is not a manifest: %s", f.Name, helm)
+}
+
+// checkForeignIn is checkForeign for a file in a folder. It reads only files that may be foreign.
+func checkForeignIn(fsys fs.FS, file string) error {
+	f := File{Name: path.Base(file)}
+	if manifest.IsFile(f.Name) {
+		var err error
+		if f.Data, err = fs.ReadFile(fsys, file); err != nil {
+			return err
+		}
+	}
+	return checkForeign(f)
 }
 
 // helmAction matches an action of a Helm template. Other text in double braces is legitimate, such as the labels in an alert's description.

@@ -100,18 +100,23 @@ func matchImage(data []byte, at int, rules []placeholder) (to string, end int) {
 	return "", 0
 }
 
-// remaining returns the first text in a value that consists of a placeholder, with or without :tag and @digest; empty if there is none.
-// Texts in flow style that no quote or space follows are not replaced, because existing tools do not replace them either.
+// remaining returns the first placeholder in a parsed value that replaceImages would replace, with its :tag and @digest; empty if there is
+// none. Texts in flow style that no quote or space follows are not replaced, because existing tools do not replace them either.
 func remaining(value any, rules []placeholder) string {
 	switch v := value.(type) {
 	case string:
-		if slices.ContainsFunc(rules, func(r placeholder) bool { return r.to == v }) {
-			return "" // an inserted pullspec may itself begin like a placeholder
-		}
-		for _, rule := range rules {
-			if strings.HasPrefix(v, rule.from) && skipSuffix([]byte(v), len(rule.from)) == len(v) {
-				return v
+		text := []byte(v)
+		for at := 0; at < len(text); {
+			// An inserted pullspec may itself begin like a placeholder.
+			inserted := slices.IndexFunc(rules, func(r placeholder) bool { return bytes.HasPrefix(text[at:], []byte(r.to)) })
+			if inserted >= 0 {
+				at += len(rules[inserted].to)
+				continue
 			}
+			if _, end := matchImage(text, at, rules); end > 0 {
+				return v[at:end]
+			}
+			at++
 		}
 	case []any:
 		for _, item := range v {

@@ -177,11 +177,11 @@ func TestPlaceholdersInFlowStyleAreErrors(t *testing.T) {
 			Files: []input.File{{Name: "a.yaml", Data: []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {image: " + image + "}\n")}},
 		}
 	}
-	for _, image := range []string{"p/dns", "p/dns:v1", "[p/dns, x]"} {
+	for _, image := range []string{"p/dns", "p/dns:v1", "[p/dns, x]", "[--image=p/dns, x]", "[x, --image=p/dns:v1]"} {
 		_, err := r.Render(component(image))
 		require.ErrorContains(t, err, "component dns: a.yaml[1] ConfigMap a: the image placeholder \"p/dns", image)
 	}
-	for _, image := range []string{`"p/dns"`, "p/dns ", `"p/ntp"`, "p/dnsmasq", "p/dns/x"} {
+	for _, image := range []string{`"p/dns"`, "p/dns ", `"p/ntp"`, "p/dnsmasq", "p/dns/x", `"--image=p/ntp --other=p/dns"`, "[--image=\"p/ntp\", x]"} {
 		_, err := r.Render(component(image))
 		require.NoError(t, err, image)
 	}

@@ -15,8 +15,6 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
-	appsv1 "k8s.io/api/apps/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -218,10 +216,11 @@ func (o *options) read(ctx context.Context, streams command.Streams, cfg *rest.C
 	if o.ref, err = reading.NameImage(c.version, o.ref); err != nil {
 		return nil, err
 	}
-	own, err := reading.OperatorSettings(ctx, reader, o.deployment())
+	deployment, err := cluster.ReadOperatorDeployment(ctx, reader, client.ObjectKey{Namespace: o.namespace, Name: api.OperatorDeployment})
 	if err != nil {
 		return nil, err
 	}
+	own := reading.OperatorSettings(deployment)
 	own.Profile = cmp.Or(o.profile, own.Profile)
 	if o.capabilitiesSet {
 		own.AlwaysEnable = cluster.CapabilityList(o.capabilities)
@@ -245,9 +244,10 @@ func (o *options) read(ctx context.Context, streams command.Streams, cfg *rest.C
 	if err != nil {
 		return nil, err
 	}
-	load := payload.Options{Filter: filter(c.version.Status.Desired.Version)} // of the running release
-	if load.BringYourOwnNetwork, err = o.network(ctx, reader); err != nil {
-		return nil, err
+	load := payload.Options{
+		Filter: filter(c.version.Status.Desired.Version), // of the running release
+		// This command renders manifests as the operator does.
+		BringYourOwnNetwork: o.ownNetwork || install.Existing{Deployment: deployment}.Network(),
 	}
 	files, image, err := o.open(ctx, streams, c, load)
 	if err != nil {
@@ -283,26 +283,6 @@ func (o *options) read(ctx context.Context, streams command.Streams, cfg *rest.C
 		return images.Find(ctx, release.Pullspec(image), out.payload.Manifests, running.Manifests, lookup), nil
 	}
 	return out, nil
-}
-
-// deployment names the operator's Deployment.
-func (o *options) deployment() client.ObjectKey {
-	return client.ObjectKey{Namespace: o.namespace, Name: api.OperatorDeployment}
-}
-
-// network reports whether the operator's release installs the cluster's network, so that this command renders manifests as the operator
-// does. An operator outside the cluster has no Deployment.
-func (o *options) network(ctx context.Context, reader client.Reader) (bool, error) {
-	deployment := &appsv1.Deployment{}
-	key := o.deployment()
-	err := reader.Get(ctx, key, deployment)
-	switch {
-	case o.ownNetwork, apierrors.IsNotFound(err):
-		return o.ownNetwork, nil
-	case err != nil:
-		return false, fmt.Errorf("reading Deployment %s, which contains the operator's flags: %w", key, err)
-	}
-	return install.Existing{Deployment: deployment}.Network(), nil
 }
 
 // inventory reads the inventory of applied objects. Without it, the rest of the report is still complete.
