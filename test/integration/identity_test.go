@@ -485,10 +485,10 @@ func TestOwnReleaseHasPreconditions(t *testing.T) {
 // recordGuard is the path of the policy that guards ReleaseStatus.
 const recordGuard = "../../manifests/0000_00_cluster-version-operator_06_record_guard.yaml"
 
-// TestRecordGuardAdmitsOnlyTheOperator writes ReleaseStatus with several accounts whose roles allow it.
+// TestRecordGuardAdmitsOnlyAccountsWithItsVerb writes ReleaseStatus with several accounts whose roles allow it.
 //
 //threat:role-allows-update
-func TestRecordGuardAdmitsOnlyTheOperator(t *testing.T) {
+func TestRecordGuardAdmitsOnlyAccountsWithItsVerb(t *testing.T) {
 	t.Parallel()
 	p := newPlatform(t)
 	require.NoError(t, rbacv1.AddToScheme(p.client.Scheme()))

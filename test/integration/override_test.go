@@ -15,16 +15,25 @@ import (
 	"github.com/cluster-version/cvo/pkg/clusterversion/archive"
 )
 
-// TestUnmatchedOverrideIsReported sets an override whose group has a version, as documents recommended for years. It has no effect, so the
-// administrator must learn about it.
+// TestUnmatchedOverrideIsReported sets an override whose group has a version, as documents recommended for years, and three with other
+// mistakes. They have no effect, so the administrator must learn about them.
 func TestUnmatchedOverrideIsReported(t *testing.T) {
 	t.Parallel()
 	l := newTagged(t)
 	require.NoError(t, corev1.AddToScheme(l.client.Scheme()))
 	override := configv1.ComponentOverride{Group: "/v1", Kind: "ConfigMap", Namespace: "tiny-a", Name: "settings", Unmanaged: true}
+	mistaken := []configv1.ComponentOverride{
+		override,
+		{Kind: "configmap", Namespace: "tiny-a", Name: "settings", Unmanaged: true},
+		{Kind: "ConfigMap", Namespace: "tiny-a", Name: "setings", Unmanaged: true},
+		{Kind: "ConfigMap", Namespace: "tinya", Name: "settings", Unmanaged: true},
+	}
 	const text = `These entries of spec.overrides match no object of this or an earlier release and have no effect: ` +
-		`group "/v1", kind "ConfigMap", namespace "tiny-a", name "settings" (did you mean group ""?)`
-	l.edit(func(spec *configv1.ClusterVersionSpec) { spec.Overrides = []configv1.ComponentOverride{override} })
+		`group "/v1", kind "ConfigMap", namespace "tiny-a", name "settings" (did you mean group ""?); ` +
+		`group "", kind "configmap", namespace "tiny-a", name "settings" (did you mean kind "ConfigMap"?); ` +
+		`group "", kind "ConfigMap", namespace "tiny-a", name "setings" (did you mean name "settings"?); ` +
+		`group "", kind "ConfigMap", namespace "tinya", name "settings" (did you mean namespace "tiny-a"?)`
+	l.edit(func(spec *configv1.ClusterVersionSpec) { spec.Overrides = mistaken })
 	reported := func() string {
 		status, err := archive.ReadReleaseStatus(t.Context(), l.client, "version")
 		require.NoError(t, err)
