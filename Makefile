@@ -191,7 +191,7 @@ check: FOLDERS = $(if $(PKG),$$(go list -f '.{{slice .Dir (len .Module.Dir)}}' $
 check: packages commands crds verify-format ## Check the format, vet, and run the tests that need no control plane, for each edit (PKG=)
 	@echo 'vet and tests (22 s without a change, up to 3 minutes after one)'
 	go vet $(or $(PKG),./...)
-	@packages="$(or $(PKG),$(PACKAGES))"; results=$$(mktemp -d); trap 'rm -rf "$$results"' EXIT; $(interrupted); \
+	@packages="$(or $(PKG),$(PACKAGES))"; $(if $(ALL_RINGS),results=$(RESULTS); mkdir -p "$$results",results=$$(mktemp -d); trap 'rm -rf "$$results"' EXIT); $(interrupted); \
 	  $(GOTESTSUM) --format standard-quiet --hide-summary skipped --jsonfile "$$results/check.json" -- -short -vet=off $$packages $(TESTFLAGS) && \
 	  go run ./hack/results ran -skipped "$$results/check.json"
 
@@ -211,7 +211,7 @@ commands:
 # `go test` does not track.
 .PHONY: test
 test: packages commands crds kube-tools ## Run the tests that decide whether a change may land (PKG=./pkg/...); CVO_TESTDATA=DIR adds those on real releases
-	@$(lock); packages="$(or $(PKG),$(CACHED))"; rm -rf $(RESULTS); failed=0; $(interrupted); \
+	@$(lock); packages="$(or $(PKG),$(CACHED))"; $(if $(ALL_RINGS),,rm -rf $(RESULTS);) failed=0; $(interrupted); \
 	  $(if $(PKG),,echo "part 1 of 3: $$(wc -w <<<"$$packages") packages (2 to 10 minutes on two cores; the first results come after up to 4 minutes)";) \
 	  $(call gotest,packages) -p $(PROCESSES) -vet=off -timeout 20m $(if $(PKG),-count 1) $$packages $(TESTFLAGS) || failed=1; \
 	  $(if $(PKG),,\
@@ -222,12 +222,13 @@ test: packages commands crds kube-tools ## Run the tests that decide whether a c
 	  [ $$failed -ne 0 ] || go run ./hack/results ran $(RESULTS)/*.json || failed=1; \
 	  go run ./hack/results slowest $(RESULTS)/*.json || true; $(failures); exit $$failed
 
-# Each ring runs even if another failed. At the end, the times and the failed tests are listed.
+# Each ring runs even if another failed. At the end, the times and the failed tests are listed. With ALL_RINGS, rings keep each other's
+# results.
 .PHONY: test-all
 test-all: whole commands jq ## Run all rings: check, test, race, outer, interop, e2e and macos, sequentially, even if one fails
 	@$(interrupted); ($(lock); rm -rf $(RESULTS)); times= failed=0; for ring in check test race outer interop e2e macos; do \
 	    start=$$SECONDS result=passed; \
-	    $(MAKE_COMMAND) $$ring || { result=failed failed=1; }; \
+	    $(MAKE_COMMAND) $$ring ALL_RINGS=1 || { result=failed failed=1; }; \
 	    times+="  $$ring $$result after $$((SECONDS - start)) s"$$'\n'; \
 	  done; printf 'the rings:\n%s' "$$times"; \
 	  $(failures); exit $$failed

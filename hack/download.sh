@@ -7,11 +7,14 @@ echo "downloading the modules of $PWD/go.mod (about 1 minute, once)" >&2
 errors=$(mktemp)
 trap 'rm -f "$errors"' EXIT
 trap 'exit 1' INT TERM
-for pause in 5 10 20 ''; do
+for pause in 5 10 20 40 60 ''; do
 	go mod download 2>"$errors" && exit
 	cat "$errors" >&2
 	# the same faults as in .ci/run
-	if [ -z "$pause" ] || grep -qE 'checksum mismatch|unknown revision|[Nn]o space left on device' "$errors"; then exit 1; fi
+	if grep -qE 'checksum mismatch|unknown revision|[Nn]o space left on device' "$errors"; then exit 1; fi
+	if [ -z "$pause" ]; then break; fi
 	echo "cannot download the modules, trying again in $pause s" >&2
 	sleep "$pause"
 done
+echo "a fault outside this repository: cannot download the modules of $PWD/go.mod" >&2
+exit 1

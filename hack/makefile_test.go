@@ -353,4 +353,10 @@ func TestTargetsRunTheirParts(t *testing.T) {
 	output, err = runMake(t, t.TempDir(), "PKG=./hack", "--dry-run", "check").CombinedOutput()
 	require.NoError(t, err, "%s", output)
 	assert.Contains(t, string(output), "golangci-lint)\" fmt --diff $(go list -f '.{{slice .Dir (len .Module.Dir)}}' ./hack) ")
+
+	results := filepath.Join(t.TempDir(), "results")
+	output, err = runMake(t, results, "--dry-run", "ALL_RINGS=1", "check", "test").CombinedOutput()
+	require.NoError(t, err, "%s", output)
+	assert.Contains(t, string(output), "results="+results+";", "test-all lists what failed in check")
+	assert.NotContains(t, string(output), "rm -rf "+results)
 }
