@@ -21,8 +21,8 @@ import (
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
-// maxCauses is the maximum number of failed objects whose possible causes are watched at the same time. All others are retried after a
-// fixed time.
+// maxCauses is the maximum number of failed objects for which watches are opened. For the others, only causes that they share with these
+// count, such as the namespace or a webhook.
 const maxCauses = 32
 
 // Causes watches objects whose changes may repair failed applies. It implements rollout.Causes for one payload.
@@ -42,11 +42,8 @@ func (c *Causes) Stamp(ctx context.Context, m *manifest.Manifest, err error) rol
 		c.watch(m.ID(), nil)
 		return rollout.Stamp{}
 	}
-	scopes := c.of(ctx, m, err)
+	scopes := c.watch(m.ID(), c.of(ctx, m, err))
 	stamp := rollout.Stamp{Objects: fmt.Sprint(scopes)}
-	if !c.watch(m.ID(), scopes) {
-		return stamp
-	}
 	var all strings.Builder
 	for _, scope := range scopes {
 		state := c.watcher.Stamp(scope)
@@ -101,17 +98,18 @@ func (c *Causes) of(ctx context.Context, m *manifest.Manifest, err error) []obse
 	return scopes
 }
 
-// watch records the scopes that an object waits for, and ends watches that no object waits for. It returns false if too many other objects
-// are waiting.
-func (c *Causes) watch(id manifest.ID, scopes []observe.Scope) bool {
+// watch records the scopes that an object waits for, and ends watches that no object waits for. It returns the scopes. If too many other
+// objects are waiting, it records nothing, and returns only the scopes that one of them waits for.
+func (c *Causes) watch(id manifest.ID, scopes []observe.Scope) []observe.Scope {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before := c.watched[id]
 	if before == nil && len(c.watched) >= maxCauses {
-		return false
+		shared := c.all()
+		return slices.DeleteFunc(scopes, func(s observe.Scope) bool { return !slices.Contains(shared, s) })
 	}
 	if slices.Equal(before, scopes) {
-		return true
+		return scopes
 	}
 	if scopes == nil {
 		delete(c.watched, id)
@@ -119,7 +117,7 @@ func (c *Causes) watch(id manifest.ID, scopes []observe.Scope) bool {
 		c.watched[id] = scopes
 	}
 	c.end(before)
-	return true
+	return scopes
 }
 
 // end ends the watches on the given scopes that no object waits for. The caller holds the lock.

@@ -3,9 +3,11 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,7 +15,9 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,6 +35,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply/kinds"
 	"github.com/cluster-version/cvo/pkg/engine/observe"
+	"github.com/cluster-version/cvo/pkg/engine/rollout"
 	"github.com/cluster-version/cvo/pkg/manifest"
 	"github.com/cluster-version/cvo/test/env"
 )
@@ -102,7 +107,7 @@ func TestCausesObserveRepairs(t *testing.T) {
 	t.Parallel()
 	admin := dynamic.NewForConfigOrDie(controlPlane.For(t).Config("test"))
 	config := restricted(t)
-	slices := schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
+	endpoints := schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
 	for _, tt := range []struct {
 		name, manifest, err string
 		// resource and object are the repair of the cause.
@@ -145,7 +150,7 @@ func TestCausesObserveRepairs(t *testing.T) {
 			name:     "the endpoints of an admission webhook",
 			manifest: `{apiVersion: v1, kind: ConfigMap, metadata: {name: causes-x, namespace: default}}`,
 			err:      `failed calling webhook "x.example.com": failed to call webhook: Post "https://causes-hook.default.svc:443/x?timeout=1s": no endpoints available for service "causes-hook"`,
-			resource: slices, namespace: "default",
+			resource: endpoints, namespace: "default",
 			object: `{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, addressType: IPv4, endpoints: [],
 				metadata: {name: causes-hook-1, namespace: default, labels: {kubernetes.io/service-name: causes-hook}}}`,
 		},
@@ -153,26 +158,17 @@ func TestCausesObserveRepairs(t *testing.T) {
 			name:     "the endpoints of a conversion webhook",
 			manifest: `{apiVersion: v1, kind: ConfigMap, metadata: {name: causes-y, namespace: default}}`,
 			err:      `conversion webhook for x.example.com/v1, Kind=X failed: Post "https://causes-convert.default.svc:443/convert?timeout=30s": no endpoints available for service "causes-convert"`,
-			resource: slices, namespace: "default",
+			resource: endpoints, namespace: "default",
 			object: `{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, addressType: IPv4, endpoints: [],
 				metadata: {name: causes-convert-1, namespace: default, labels: {kubernetes.io/service-name: causes-convert}}}`,
 		},
 	} {
 		t.Run("it observes "+tt.name, func(t *testing.T) {
 			t.Parallel()
-			var open atomic.Int64
-			counted := rest.CopyConfig(config)
-			counted.Wrap(func(next http.RoundTripper) http.RoundTripper { return watchCount{next, &open} })
-			watcher := observe.New(metadata.NewForConfigOrDie(counted), labels.SelectorFromSet(labels.Set{api.OwnedByLabel: "version"}), logr.Discard(), func() {})
-			ctx, cancel := context.WithCancel(t.Context())
-			ended := make(chan error, 1)
-			go func() { ended <- watcher.Run(ctx) }()
+			ctx := t.Context()
+			c, open := newCauses(t, config)
 			list, err := manifest.Parse("0000_10_x.yaml", []byte(tt.manifest), manifest.Limits{})
 			require.NoError(t, err)
-			c := &Causes{
-				watcher: watcher, mapper: kinds.NewMapper(clock.RealClock{}, discovery.NewDiscoveryClientForConfigOrDie(config), nil),
-				kept: func(observe.Scope) bool { return false }, watched: map[manifest.ID][]observe.Scope{},
-			}
 			failure := errors.New(tt.err)
 			require.Eventually(t, func() bool { return c.Stamp(ctx, list[0], failure).State != "" }, time.Minute, 10*time.Millisecond, "the watches start")
 			before := c.Stamp(ctx, list[0], failure)
@@ -194,8 +190,60 @@ func TestCausesObserveRepairs(t *testing.T) {
 
 			c.Stamp(ctx, list[0], nil)
 			require.Eventually(t, func() bool { return open.Load() == 0 }, time.Minute, 10*time.Millisecond, "the watches end with the error")
-			cancel()
-			require.NoError(t, <-ended)
 		})
 	}
+}
+
+// TestManyObjectsShareTheWatchOfTheirCause has more objects in a missing namespace than may have watches of their own.
+func TestManyObjectsShareTheWatchOfTheirCause(t *testing.T) {
+	t.Parallel()
+	config := controlPlane.For(t).Config("test")
+	c, open := newCauses(t, config)
+	const namespace = "causes-many"
+	var documents strings.Builder
+	for i := range maxCauses + 5 {
+		fmt.Fprintf(&documents, "---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: x%d, namespace: %s}}\n", i, namespace)
+	}
+	list, err := manifest.Parse("0000_10_x.yaml", []byte(documents.String()), manifest.Limits{})
+	require.NoError(t, err)
+	missing := fmt.Errorf("namespaces %q not found", namespace)
+	stamps := func() []rollout.Stamp {
+		var stamps []rollout.Stamp
+		for _, m := range list {
+			stamps = append(stamps, c.Stamp(t.Context(), m, missing))
+		}
+		return stamps
+	}
+	known := func(s rollout.Stamp) bool { return s.State != "" }
+	require.Eventually(t, func() bool { return !slices.ContainsFunc(stamps(), func(s rollout.Stamp) bool { return !known(s) }) },
+		time.Minute, 10*time.Millisecond, "the watches start")
+	assert.EqualValues(t, maxCauses+1, open.Load(), "one for each of the first objects, and one for the namespace")
+	before := stamps()
+	_, err = kubernetes.NewForConfigOrDie(config).CoreV1().Namespaces().Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		after := stamps()
+		return !slices.ContainsFunc(before, func(s rollout.Stamp) bool { return slices.Contains(after, s) })
+	}, time.Minute, 10*time.Millisecond, "the repair changes every stamp")
+}
+
+// newCauses returns causes whose watches run until the test ends, and the number of open watches.
+func newCauses(t *testing.T, config *rest.Config) (*Causes, *atomic.Int64) {
+	t.Helper()
+	var open atomic.Int64
+	counted := rest.CopyConfig(config)
+	counted.Wrap(func(next http.RoundTripper) http.RoundTripper { return watchCount{next, &open} })
+	watcher := observe.New(metadata.NewForConfigOrDie(counted), labels.SelectorFromSet(labels.Set{api.OwnedByLabel: "version"}), logr.Discard(), func() {})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- watcher.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-ended)
+	})
+	return &Causes{
+		watcher: watcher, mapper: kinds.NewMapper(clock.RealClock{}, discovery.NewDiscoveryClientForConfigOrDie(config), nil),
+		kept: func(observe.Scope) bool { return false }, watched: map[manifest.ID][]observe.Scope{},
+	}, &open
 }
