@@ -3,6 +3,7 @@ package apply
 import (
 	"context"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -39,13 +40,19 @@ func (a *Applier) clusterOperator(ctx context.Context, t request.Target, m *mani
 	return change, a.relatedObjects(ctx, t, m, change.ResourceVersion)
 }
 
+// relatedTimeout limits the write of relatedObjects.
+const relatedTimeout = 5 * time.Second
+
 // relatedObjects sets the related objects in the status of a ClusterOperator without a status. If the component's operator writes a status
-// first, the resource version detects that, and its status wins.
+// first, the resource version detects that, and its status wins. The write follows the apply even if ctx has ended in between: otherwise a
+// process that ends would have no record of the apply, and the next process would repeat it.
 func (a *Applier) relatedObjects(ctx context.Context, t request.Target, m *manifest.Manifest, resourceVersion string) error {
 	related := body.RelatedObjects(m)
 	if len(related) == 0 {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), relatedTimeout)
+	defer cancel()
 	err := a.client.PatchStatus(ctx, t, map[string]any{
 		"metadata": map[string]any{"resourceVersion": resourceVersion},
 		"status":   map[string]any{"relatedObjects": related},

@@ -1,6 +1,9 @@
 package apply_test
 
 import (
+	"bytes"
+	"context"
+	"io"
 	"net/http"
 	"strings"
 	"syscall"
@@ -153,6 +156,29 @@ func TestMissingRelatedObjectsAreWrittenLater(t *testing.T) {
 			assert.Len(t, record.drain(), 1)
 		})
 	}
+}
+
+// TestRelatedObjectsFollowACanceledApply cancels an apply whose response arrives nevertheless, as at the end of a process.
+func TestRelatedObjectsFollowACanceledApply(t *testing.T) {
+	serveClusterOperators(t)
+	a, record := connect(t, owner)
+	m := clusterOperator(t, "canceled")
+	ctx, cancel := context.WithCancel(t.Context())
+	next := record.next
+	record.next = roundTripper(func(r *http.Request) (*http.Response, error) {
+		resp, err := next.RoundTrip(r)
+		if err != nil || strings.HasSuffix(r.URL.Path, "/status") {
+			return resp, err
+		}
+		body, err := io.ReadAll(resp.Body)
+		resp.Body = io.NopCloser(bytes.NewReader(body))
+		cancel()
+		return resp, err
+	})
+	change, err := a.Apply(ctx, m, release.Initializing)
+	require.NoError(t, err)
+	assert.Equal(t, apply.Created, change.Action)
+	assert.Equal(t, completeRelated, related(live(t, m)))
 }
 
 // TestStatusOfAnUnknownWriterIsKept applies a ClusterOperator with a status whose writer is unknown.
