@@ -108,7 +108,7 @@ image.`,
 	_ = cmd.RegisterFlagCompletionFunc("tls-cipher-suites", cobra.FixedCompletions(serve.TLSCipherSuites(), cobra.ShellCompDirectiveNoFileComp))
 	f.StringVar(&o.namespace, "namespace", command.EnvOr("CVO_NAMESPACE", api.OperatorNamespace), "`namespace` of the operator and its Lease")
 	f.StringVar(&o.name, "name", command.EnvOr("CVO_NAME", api.ClusterVersionName), "`name` of the ClusterVersion")
-	f.StringVar(&o.trust, "trust", "", "`file` with the accepted signers, instead of the keys in the running release")
+	f.StringVar(&o.trust, "trust", "", "`file` with the accepted signers, instead of the keys in the running release; required without --payload-dir")
 	f.IntVarP(&o.verbosity, "v", "v", 0, "log `level`: 0 logs changes to the cluster, 1 and higher are for debugging")
 	f.DurationVar(&o.lease, "leader-elect-lease-duration", lead.DefaultLeaseDuration, "how long standbys wait after the last renewal before they take over")
 	f.DurationVar(&o.renew, "leader-elect-renew-deadline", lead.DefaultRenewDeadline, "how long the leader tries to renew before it gives up")

@@ -126,6 +126,7 @@ func (c *requestCluster) preflightOverview(t *testing.T) {
 	object := clusterversions.Rollout()
 	object.SetName(api.ClusterVersionName)
 	require.NoError(t, rollouts.Create(t.Context(), object))
+	c.change(func(cv *configv1.ClusterVersion) { cv.Status.ObservedGeneration = cv.Generation })
 	t.Run("the overview reports that no preflight ran yet", func(t *testing.T) {
 		out, errs, _ := c.cvo(t)
 		assert.Contains(t, out, "\nA preflight of 4.14.3 is requested and has not started yet.\n")

@@ -158,6 +158,7 @@ func (c *requestCluster) put(t *testing.T, cv *configv1.ClusterVersion) {
 	status := cv.Status
 	require.NoError(t, c.api.Create(t.Context(), cv))
 	cv.Status = status
+	cv.Status.ObservedGeneration = cv.Generation
 	require.NoError(t, c.api.Status().Update(t.Context(), cv))
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,6 +1,7 @@
 package compose
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -29,6 +30,8 @@ type Folders struct {
 	Annotated []Object
 	// Excluded lists the objects that a cluster with the profile and the default feature set does not get.
 	Excluded []Object
+	// Unused describes the placeholders that no manifest of their component contains, which may be misspelled.
+	Unused []string
 }
 
 // Object is an object in a folder.
@@ -103,6 +106,9 @@ func (in *Inputs) annotateComponent(c *input.Component, profile string) error {
 		}
 	}
 	in.Folders.Manifests += len(manifests)
+	if len(manifests) > 0 { // otherwise image-references only adds images
+		in.Folders.Unused = append(in.Folders.Unused, unused(c)...)
+	}
 	if len(errs) > 0 {
 		return errors.Join(errs...)
 	}
@@ -110,6 +116,21 @@ func (in *Inputs) annotateComponent(c *input.Component, profile string) error {
 		return nil
 	}
 	return checkProfile(c, manifests, filter)
+}
+
+// unused describes the placeholders of a component's image-references that none of its files contains.
+func unused(c *input.Component) []string {
+	var list []string
+	for _, tag := range c.References {
+		if tag.From == nil || tag.From.Name == "" {
+			continue // assembling the release reports it
+		}
+		if !slices.ContainsFunc(c.Files, func(f input.File) bool { return bytes.Contains(f.Data, []byte(tag.From.Name)) }) {
+			list = append(list, fmt.Sprintf("component %s: %s replaces %q with image %s, but no manifest contains that text",
+				c.Name, input.ReferencesFile, tag.From.Name, tag.Name))
+		}
+	}
+	return list
 }
 
 // checkProfile rejects a component that has no manifests, or none for the filter's profile.

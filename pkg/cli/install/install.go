@@ -524,7 +524,7 @@ func (o *options) printNext(out io.Writer, report installReport) {
 		fmt.Fprintf(out, "The operator runs and installs release %s. Next:\n  cvo upgrade wait            wait until it is installed\n  cvo status --watch          follow its progress\n", printable.Text(report.Release))
 	case reachedPrepared:
 		fmt.Fprintf(out, "The cluster has all objects that the operator of release %s needs to run outside it. Next:\n  cvo start --release-image %s --trust %s%s\n",
-			printable.Text(report.Release), command.Quote(o.releaseImage), command.Quote(o.trust), api.PlaceFlags(o.namespace, o.Name))
+			printable.Text(report.Release), command.Quote(report.Image), command.Quote(o.trust), api.PlaceFlags(o.namespace, o.Name))
 	default:
 		fmt.Fprintf(out, "Applied the manifests that install release %s. Next:\n  kubectl rollout status -n %s deployment/%s\n  cvo upgrade wait\n", printable.Text(report.Release), o.namespace, target.Operator)
 	}

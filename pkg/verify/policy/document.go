@@ -416,12 +416,29 @@ func parseTrustData(data map[string]string, binaryData map[string][]byte) (Polic
 	}
 	p, unknown, err := fromConfigMapData(data, binaryData)
 	if err != nil {
+		if key, found := misnamed(data); found {
+			return Policy{}, fmt.Errorf("key %q has a %s: rename the key to %s", key, Kind, DocumentKey)
+		}
 		return Policy{}, fmt.Errorf("it has no key %s, and %w", DocumentKey, err)
 	}
 	if len(unknown) > 0 {
 		return Policy{}, fmt.Errorf("ConfigMap key %q is unknown: keys are %s<name> and %s<name>", unknown[0], keyPrefix, storePrefix)
 	}
 	return p, nil
+}
+
+// misnamed returns the first key with a trust document.
+func misnamed(data map[string]string) (key string, found bool) {
+	for _, key := range slices.Sorted(maps.Keys(data)) {
+		text := []byte(data[key])
+		var head struct {
+			Kind string `json:"kind"`
+		}
+		if len(text) <= maxSize && aliases.Check(text) == nil && yaml.Unmarshal(text, &head) == nil && head.Kind == Kind {
+			return key, true
+		}
+	}
+	return "", false
 }
 
 // parseTrustDocumentData parses a document. It rejects unused keys, because an administrator may believe that they are trusted.

@@ -177,6 +177,7 @@ func TestInvalidSigstoreTrustDocumentsAreRejected(t *testing.T) {
 		data map[string]string
 		want string
 	}{
+		{"a document under another key", map[string]string{"policy.yaml": good}, `key "policy.yaml" has a TrustPolicy: rename the key to trust-policy.yaml`},
 		{"no document", map[string]string{"x": "y"}, "it has no key trust-policy.yaml"},
 		{"a document of another kind", map[string]string{policy.DocumentKey: "kind: ConfigMap"}, "contains no TrustPolicy"},
 		{"an unused key", map[string]string{policy.DocumentKey: good, "verifier-public-key-x": "y"}, `ConfigMap key "verifier-public-key-x" is not used`},

@@ -23,13 +23,15 @@ const (
 	Updating State = "Updating"
 	// Attention means that the cluster needs an administrator to continue.
 	Attention State = "Attention"
-	// Unknown means that the cluster does not report its state.
+	// Unknown means that the cluster does not report its state, or has not seen the last change of its spec.
 	Unknown State = "Unknown"
 )
 
 // Overview is the reported state of a cluster and its updates.
 type Overview struct {
-	State      State                                     `json:"state"`
+	State State `json:"state"`
+	// Unobserved is true if the operator has not seen the last change of the spec, for example because it does not run.
+	Unobserved bool                                      `json:"unobserved,omitempty"`
 	Desired    configv1.Release                          `json:"desired"`
 	Requested  *configv1.Update                          `json:"requested,omitempty"`
 	Conditions []configv1.ClusterOperatorStatusCondition `json:"conditions"`
@@ -64,7 +66,7 @@ type Risk struct {
 // New returns the overview of a ClusterVersion.
 func New(cv *configv1.ClusterVersion) *Overview {
 	v := &Overview{
-		State: stateOf(cv), Desired: cv.Status.Desired, Requested: cv.Spec.DesiredUpdate,
+		State: stateOf(cv), Unobserved: cv.Status.ObservedGeneration < cv.Generation, Desired: cv.Status.Desired, Requested: cv.Spec.DesiredUpdate,
 		Upstream: string(cv.Spec.Upstream), Channel: cv.Spec.Channel,
 		Conditions:     append([]configv1.ClusterOperatorStatusCondition{}, cv.Status.Conditions...),
 		Recommended:    append([]configv1.Release{}, cv.Status.AvailableUpdates...),
@@ -90,6 +92,8 @@ func stateOf(cv *configv1.ClusterVersion) State {
 	switch {
 	case is(api.Invalid, configv1.ConditionTrue), is(api.Failing, configv1.ConditionTrue), is(api.ReleaseAccepted, configv1.ConditionFalse):
 		return Attention
+	case cv.Status.ObservedGeneration < cv.Generation:
+		return Unknown
 	case is(configv1.OperatorProgressing, configv1.ConditionTrue):
 		return Updating
 	case is(configv1.OperatorProgressing, configv1.ConditionFalse):

@@ -60,6 +60,7 @@ func TestOverviewMatchesTheGoldenFiles(t *testing.T) {
 		"not-refreshed": func(cv *configv1.ClusterVersion) {
 			clusterversions.Set(clusterversions.WithUpdates(cv), configv1.RetrievedUpdates, configv1.ConditionFalse, "VersionNotFound", "currently reconciling cluster version 4.14.1 not found")
 		},
+		"unobserved": func(cv *configv1.ClusterVersion) { cv.Generation = cv.Status.ObservedGeneration + 1 },
 		"empty": func(cv *configv1.ClusterVersion) {
 			cv.Spec.Channel, cv.Status = "", configv1.ClusterVersionStatus{}
 		},
@@ -93,6 +94,7 @@ func TestOverviewReportsTheState(t *testing.T) {
 		want   State
 	}{
 		{"is at rest", func(*configv1.ClusterVersion) {}, AtRest},
+		{"has not seen a request", func(cv *configv1.ClusterVersion) { cv.Generation = cv.Status.ObservedGeneration + 1 }, Unknown},
 		{"is at rest with a slow operator", func(cv *configv1.ClusterVersion) {
 			clusterversions.Set(cv, api.Failing, configv1.ConditionUnknown, "", "")
 		}, AtRest},

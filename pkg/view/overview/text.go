@@ -59,7 +59,10 @@ func (v *Overview) stateText(out, warnings io.Writer) {
 	case c.Status != configv1.ConditionFalse:
 		fmt.Fprintf(out, "%s=%s:\n\n%s\n\n", c.Type, c.Status, reported.Because(c.Reason, c.Message))
 	}
-	if c := v.condition(api.Invalid); c != nil && c.Status == configv1.ConditionTrue { // the original client does not show it
+	if v.Unobserved { // the original client does not show it
+		fmt.Fprintln(warnings, "warning: The operator has not seen the last change of the ClusterVersion yet")
+	}
+	if c := v.condition(api.Invalid); c != nil && c.Status == configv1.ConditionTrue { // nor this
 		fmt.Fprintf(warnings, "warning: %s\n", c.Message)
 	}
 	switch c := v.condition(configv1.OperatorProgressing); {

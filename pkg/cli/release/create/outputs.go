@@ -100,6 +100,9 @@ func (o *options) report(streams command.Streams, inputs *compose.Inputs, result
 	if len(o.fromDirs) > 0 || inputs.Folders.Manifests > 0 {
 		o.reportFolders(streams, inputs.Folders)
 	}
+	for _, warning := range inputs.Folders.Unused {
+		streams.Warnf("%s", warning)
+	}
 	if err := reportOperator(streams, inputs, result); err != nil {
 		return err
 	}
