@@ -58,7 +58,7 @@ func (d *demo) offerEmpty(ctx context.Context, out io.Writer) error {
    cvo release new --from-dir examples/platform/1.0.0 --name 1.0.0 --no-operator --to-image %s/platform/release:1.0.0
    cvo install --no-operator …, then cvo start …
 
- cvo start waits at the first runlevel with a Deployment, because its pods do not run. make demo simulates them.
+ cvo start completes no release with a Deployment, because its pods do not run. make demo simulates them.
 `, d.control.Kubeconfig, d.registry.Host())
 	<-ctx.Done()
 	return nil
