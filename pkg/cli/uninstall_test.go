@@ -136,7 +136,7 @@ func (b *bare) testConfirmation(t *testing.T) {
 	assert.Equal(t, command.ExitInterrupted, command.ExitCode(cmd.ExecuteContext(ctx)), said.String())
 	assert.Contains(t, said.String(), "waiting for the deletion of ClusterVersion version (finalizers orphan (kube-controller-manager removes it))\n")
 	assert.Contains(t, said.String(), "warning: "+usersObjects)
-	assert.Contains(t, said.String(), "info: no operator runs in the cluster, but one outside it may resume once it is restarted; the ClusterVersion is deleted or being deleted, ")
+	assert.Contains(t, said.String(), "info: no operator runs in the cluster, but one outside it may resume; the ClusterVersion is deleted or being deleted, ")
 	assert.Contains(t, said.String(), "'cvo uninstall --kubeconfig "+b.env.Kubeconfig+"' continues, and 'cvo install' restores deleted objects")
 
 	t.Setenv("CVO_NAMESPACE", "ops")

@@ -85,10 +85,14 @@ func (d *deployer) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err = there.CheckDeletion(); err == nil && d.plan.Deploys() {
-		err = there.CheckRelease(d.plan.Image)
+	if err := there.CheckDeletion(); err != nil {
+		return err
 	}
-	if err != nil {
+	check := there.CheckRelease
+	if !d.plan.Deploys() {
+		check = there.checkInstalled // a requested update goes on
+	}
+	if err := check(d.plan.Image); err != nil {
 		return err
 	}
 	for _, item := range d.plan.Items {

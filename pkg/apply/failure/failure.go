@@ -84,7 +84,11 @@ func Wrap(m *manifest.Manifest, err error) error {
 			e.Remedy += fmt.Sprintf(", or keep the fields in all versions that it serves (%s)", strings.Join(e.Fields, ", "))
 		}
 	}
-	if e.Reason == api.ReasonResourceInvalid && e.Remedy == "" && DeniedBy(err) == "" {
+	switch denied := DeniedBy(err); {
+	case e.Remedy != "":
+	case denied != "":
+		e.Remedy = "permit the object in the " + denied + ", or " + Exclude
+	case e.Reason == api.ReasonResourceInvalid:
 		e.Remedy = "correct the release's manifest, which the API server rejects, or " + Exclude
 	}
 	for _, c := range Causes(err) {
@@ -121,6 +125,11 @@ var refuser = regexp.MustCompile(`admission webhook "[^"]+"|ValidatingAdmissionP
 
 // DeniedBy returns the admission webhook or policy that denied a request, or "" if the server names none.
 func DeniedBy(err error) string { return refuser.FindString(err.Error()) }
+
+// IsDeniedByPolicy reports whether a ValidatingAdmissionPolicy denied a request.
+func IsDeniedByPolicy(err error) bool {
+	return strings.HasPrefix(DeniedBy(err), "ValidatingAdmissionPolicy")
+}
 
 // IsDenied reports whether a permission, an admission webhook or a policy denied a request, or the validation of its kind.
 func IsDenied(err error) bool {

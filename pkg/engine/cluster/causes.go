@@ -21,9 +21,12 @@ import (
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
-// maxCauses is the maximum number of failed objects for which watches are opened. For the others, only causes that they share with these
-// count, such as the namespace or a webhook.
-const maxCauses = 32
+// Limits of the number of watches that only failed objects need. Watches of what objects have in common, such as their namespace or a
+// webhook, come on top of those of single objects, so that many failed objects do not prevent the watch of another cause.
+const (
+	maxObjects = 32
+	maxWatches = 2 * maxObjects
+)
 
 // Causes watches objects whose changes may repair failed applies. It implements rollout.Causes for one payload.
 type Causes struct {
@@ -32,8 +35,14 @@ type Causes struct {
 	// kept reports whether a scope is also watched for another reason.
 	kept func(observe.Scope) bool
 
-	mu      sync.Mutex
+	mu sync.Mutex
+	// watched has the scopes that each failed object waits for, and waiting the number of objects that wait for each scope.
 	watched map[manifest.ID][]observe.Scope
+	waiting map[observe.Scope]int
+}
+
+func newCauses(watcher *observe.Watcher, mapper *kinds.Mapper, kept func(observe.Scope) bool) *Causes {
+	return &Causes{watcher: watcher, mapper: mapper, kept: kept, watched: map[manifest.ID][]observe.Scope{}, waiting: map[observe.Scope]int{}}
 }
 
 // Stamp implements rollout.Causes.
@@ -57,8 +66,8 @@ func (c *Causes) Stamp(ctx context.Context, m *manifest.Manifest, err error) rol
 }
 
 // of returns the scopes of the objects whose changes may repair an error: the object itself, its namespace, the objects that serve its
-// kind, and the webhooks and endpoints that the error names. It watches all webhook configurations, because errors name the webhook and not
-// its configuration.
+// kind, and the webhooks, policies and endpoints that the error names. It watches all webhook configurations, because errors name the
+// webhook and not its configuration, and all policies with their bindings, because a binding may have any name.
 func (c *Causes) of(ctx context.Context, m *manifest.Manifest, err error) []observe.Scope {
 	gvk, namespace := m.GVK(), m.Object.GetNamespace()
 	mapping, missing := c.mapper.Known(ctx, gvk)
@@ -81,13 +90,18 @@ func (c *Causes) of(ctx context.Context, m *manifest.Manifest, err error) []obse
 		scopes = append(scopes, observe.Servers(resource)...)
 	}
 	named, service := failure.Webhook(err)
-	if named {
-		for _, resource := range []string{"validatingwebhookconfigurations", "mutatingwebhookconfigurations"} {
-			scopes = append(scopes, observe.Scope{
-				Resource: schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: resource},
-				Selector: observe.Everything,
-			})
-		}
+	var admission []string
+	switch {
+	case named:
+		admission = []string{"validatingwebhookconfigurations", "mutatingwebhookconfigurations"}
+	case failure.IsDeniedByPolicy(err):
+		admission = []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings"}
+	}
+	for _, resource := range admission {
+		scopes = append(scopes, observe.Scope{
+			Resource: schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: resource},
+			Selector: observe.Everything,
+		})
 	}
 	if service.Name != "" {
 		scopes = append(scopes, observe.Scope{
@@ -98,53 +112,63 @@ func (c *Causes) of(ctx context.Context, m *manifest.Manifest, err error) []obse
 	return scopes
 }
 
-// watch records the scopes that an object waits for, and ends watches that no object waits for. It returns the scopes. If too many other
-// objects are waiting, it records nothing, and returns only the scopes that one of them waits for.
+// watch records the scopes that an object waits for, and ends watches that no object waits for. It returns the scopes without those that
+// would exceed a limit.
 func (c *Causes) watch(id manifest.ID, scopes []observe.Scope) []observe.Scope {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before := c.watched[id]
-	if before == nil && len(c.watched) >= maxCauses {
-		shared := c.all()
-		return slices.DeleteFunc(scopes, func(s observe.Scope) bool { return !slices.Contains(shared, s) })
+	c.forget(id)
+	var kept []observe.Scope
+	for _, s := range scopes {
+		limit := maxWatches
+		if s.Namespace == id.Namespace && s.Name == id.Name {
+			limit = maxObjects
+		}
+		if c.waiting[s] > 0 || len(c.waiting) < limit {
+			kept = append(kept, s)
+			c.waiting[s]++
+		}
 	}
-	if slices.Equal(before, scopes) {
-		return scopes
+	if kept != nil {
+		c.watched[id] = kept
 	}
-	if scopes == nil {
-		delete(c.watched, id)
-	} else {
-		c.watched[id] = scopes
+	if !slices.Equal(before, kept) {
+		c.end(before)
 	}
-	c.end(before)
-	return scopes
+	return kept
+}
+
+// forget removes an object. The caller holds the lock, and ends the watches.
+func (c *Causes) forget(id manifest.ID) {
+	for _, s := range c.watched[id] {
+		if c.waiting[s]--; c.waiting[s] == 0 {
+			delete(c.waiting, s)
+		}
+	}
+	delete(c.watched, id)
 }
 
 // end ends the watches on the given scopes that no object waits for. The caller holds the lock.
 func (c *Causes) end(scopes []observe.Scope) {
-	wanted := c.all()
 	c.watcher.Retain(func(s observe.Scope) bool {
-		return !slices.Contains(scopes, s) || slices.Contains(wanted, s) || c.kept(s)
+		return !slices.Contains(scopes, s) || c.waiting[s] > 0 || c.kept(s)
 	})
-}
-
-// all returns the scopes that objects wait for. The caller holds the lock.
-func (c *Causes) all() []observe.Scope {
-	return slices.Concat(slices.Collect(maps.Values(c.watched))...)
 }
 
 // scopes returns the scopes that objects wait for.
 func (c *Causes) scopes() []observe.Scope {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.all()
+	return slices.Collect(maps.Keys(c.waiting))
 }
 
 // close ends all watches.
 func (c *Causes) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	before := c.all()
+	before := slices.Collect(maps.Keys(c.waiting))
 	clear(c.watched)
+	clear(c.waiting)
 	c.end(before)
 }

@@ -147,6 +147,14 @@ func TestCausesObserveRepairs(t *testing.T) {
 			object:   `{apiVersion: v1, kind: Namespace, metadata: {name: causes-later}}`,
 		},
 		{
+			name:     "the bindings of a policy",
+			manifest: `{apiVersion: v1, kind: ConfigMap, metadata: {name: causes-p, namespace: default}}`,
+			err:      `configmaps "causes-p" is forbidden: ValidatingAdmissionPolicy 'strict' with binding 'all' denied request: no`,
+			resource: schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings"},
+			object: `{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicyBinding, metadata: {name: causes-all},
+				spec: {policyName: causes-none, validationActions: [Audit]}}`,
+		},
+		{
 			name:     "the endpoints of an admission webhook",
 			manifest: `{apiVersion: v1, kind: ConfigMap, metadata: {name: causes-x, namespace: default}}`,
 			err:      `failed calling webhook "x.example.com": failed to call webhook: Post "https://causes-hook.default.svc:443/x?timeout=1s": no endpoints available for service "causes-hook"`,
@@ -166,7 +174,7 @@ func TestCausesObserveRepairs(t *testing.T) {
 		t.Run("it observes "+tt.name, func(t *testing.T) {
 			t.Parallel()
 			ctx := t.Context()
-			c, open := newCauses(t, config)
+			c, open := watchedCauses(t, config)
 			list, err := manifest.Parse("0000_10_x.yaml", []byte(tt.manifest), manifest.Limits{})
 			require.NoError(t, err)
 			failure := errors.New(tt.err)
@@ -194,42 +202,43 @@ func TestCausesObserveRepairs(t *testing.T) {
 	}
 }
 
-// TestManyObjectsShareTheWatchOfTheirCause has more objects in a missing namespace than may have watches of their own.
-func TestManyObjectsShareTheWatchOfTheirCause(t *testing.T) {
+// TestManyFailedObjectsDoNotHideACause has more objects in each of two missing namespaces than may have watches of their own.
+func TestManyFailedObjectsDoNotHideACause(t *testing.T) {
 	t.Parallel()
 	config := controlPlane.For(t).Config("test")
-	c, open := newCauses(t, config)
-	const namespace = "causes-many"
-	var documents strings.Builder
-	for i := range maxCauses + 5 {
-		fmt.Fprintf(&documents, "---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: x%d, namespace: %s}}\n", i, namespace)
-	}
-	list, err := manifest.Parse("0000_10_x.yaml", []byte(documents.String()), manifest.Limits{})
-	require.NoError(t, err)
-	missing := fmt.Errorf("namespaces %q not found", namespace)
-	stamps := func() []rollout.Stamp {
+	c, open := watchedCauses(t, config)
+	stamps := func(namespace string) []rollout.Stamp {
+		var documents strings.Builder
+		for i := range maxObjects + 5 {
+			fmt.Fprintf(&documents, "---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: x%d, namespace: %s}}\n", i, namespace)
+		}
+		list, err := manifest.Parse("0000_10_x.yaml", []byte(documents.String()), manifest.Limits{})
+		require.NoError(t, err)
 		var stamps []rollout.Stamp
 		for _, m := range list {
-			stamps = append(stamps, c.Stamp(t.Context(), m, missing))
+			stamps = append(stamps, c.Stamp(t.Context(), m, fmt.Errorf("namespaces %q not found", namespace)))
 		}
 		return stamps
 	}
-	known := func(s rollout.Stamp) bool { return s.State != "" }
-	require.Eventually(t, func() bool { return !slices.ContainsFunc(stamps(), func(s rollout.Stamp) bool { return !known(s) }) },
+	const first, second = "causes-first", "causes-second"
+	unknown := func(s rollout.Stamp) bool { return s.State == "" }
+	require.Eventually(t, func() bool { return !slices.ContainsFunc(slices.Concat(stamps(first), stamps(second)), unknown) },
 		time.Minute, 10*time.Millisecond, "the watches start")
-	assert.EqualValues(t, maxCauses+1, open.Load(), "one for each of the first objects, and one for the namespace")
-	before := stamps()
-	_, err = kubernetes.NewForConfigOrDie(config).CoreV1().Namespaces().Create(t.Context(),
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	require.Eventually(t, func() bool {
-		after := stamps()
-		return !slices.ContainsFunc(before, func(s rollout.Stamp) bool { return slices.Contains(after, s) })
-	}, time.Minute, 10*time.Millisecond, "the repair changes every stamp")
+	assert.EqualValues(t, maxObjects, open.Load(), "both namespaces, and some of the objects")
+	namespaces := kubernetes.NewForConfigOrDie(config).CoreV1().Namespaces()
+	for _, name := range []string{second, first} {
+		before := stamps(name)
+		_, err := namespaces.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		require.Eventually(t, func() bool {
+			after := stamps(name)
+			return !slices.ContainsFunc(before, func(s rollout.Stamp) bool { return slices.Contains(after, s) })
+		}, time.Minute, 10*time.Millisecond, "the repair changes every stamp")
+	}
 }
 
-// newCauses returns causes whose watches run until the test ends, and the number of open watches.
-func newCauses(t *testing.T, config *rest.Config) (*Causes, *atomic.Int64) {
+// watchedCauses returns causes whose watches run until the test ends, and the number of open watches.
+func watchedCauses(t *testing.T, config *rest.Config) (*Causes, *atomic.Int64) {
 	t.Helper()
 	var open atomic.Int64
 	counted := rest.CopyConfig(config)
@@ -242,8 +251,6 @@ func newCauses(t *testing.T, config *rest.Config) (*Causes, *atomic.Int64) {
 		cancel()
 		require.NoError(t, <-ended)
 	})
-	return &Causes{
-		watcher: watcher, mapper: kinds.NewMapper(clock.RealClock{}, discovery.NewDiscoveryClientForConfigOrDie(config), nil),
-		kept: func(observe.Scope) bool { return false }, watched: map[manifest.ID][]observe.Scope{},
-	}, &open
+	mapper := kinds.NewMapper(clock.RealClock{}, discovery.NewDiscoveryClientForConfigOrDie(config), nil)
+	return newCauses(watcher, mapper, func(observe.Scope) bool { return false }), &open
 }

@@ -71,7 +71,7 @@ func New(
 	observer := newObserver(gated, watcher, mapper)
 	return &Access{
 		Observer: observer,
-		Causes:   &Causes{watcher: watcher, mapper: mapper, kept: observer.uses, watched: map[manifest.ID][]observe.Scope{}},
+		Causes:   newCauses(watcher, mapper, observer.uses),
 		Applier:  newApplier(applier, observer, reader, manifests),
 	}
 }

@@ -104,7 +104,7 @@ func TestUninstallDeletesThePlatform(t *testing.T) {
 	require.ErrorContains(t, err, "these objects still exist: ConfigMap default/held (finalizers example.com/hold): repair the controllers of these finalizers and ", said)
 	unfinished, ok := errors.AsType[*uninstall.UnfinishedError](err)
 	require.True(t, ok)
-	assert.Equal(t, "no operator runs in the cluster, but one outside it may resume once it is restarted; the ClusterVersion and a part of the platform are deleted; "+
+	assert.Equal(t, "no operator runs in the cluster, but one outside it may resume; the ClusterVersion and a part of the platform are deleted; "+
 		"not deleted yet: ConfigMap default/held, Namespace of-the-platform", unfinished.Left)
 	require.True(t, installed.Exists(t, c, held))
 	held.Finalizers = nil

@@ -86,8 +86,9 @@ func Run(ctx context.Context, clk clock.Clock, cfg *rest.Config, removal Removal
 	return u.results, u.rollout
 }
 
-// scaledDown describes the operators after the first step. The release of the Lease allows one outside the cluster to lead.
-const scaledDown = "no operator runs in the cluster, but one outside it may resume once it is restarted; "
+// scaledDown describes the operators after the first step. The release of the Lease allows one outside the cluster to lead: another replica
+// at once, and the leader of before once it is restarted.
+const scaledDown = "no operator runs in the cluster, but one outside it may resume; "
 
 // UnfinishedError reports an unfinished uninstall and the state that it leaves behind.
 type UnfinishedError struct {

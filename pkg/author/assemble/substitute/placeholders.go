@@ -69,7 +69,7 @@ func replaceImages(data []byte, rules []placeholder) []byte {
 	var out bytes.Buffer
 	copied := 0
 	for i := 0; i < len(data); {
-		to, end := matchImage(data, i, rules)
+		to, end := matchImage(data, i, rules, followed)
 		if end == 0 {
 			i++
 			continue
@@ -85,7 +85,9 @@ func replaceImages(data []byte, rules []placeholder) []byte {
 	return out.Bytes()
 }
 
-func matchImage(data []byte, at int, rules []placeholder) (to string, end int) {
+// matchImage returns the replacement of the placeholder at a position, and its end; zero if there is none. ends decides whether a placeholder
+// may end before the rest of the data.
+func matchImage(data []byte, at int, rules []placeholder, ends func(rest []byte) bool) (to string, end int) {
 	if at > 0 && isWord(data[at-1]) {
 		return "", 0
 	}
@@ -93,16 +95,26 @@ func matchImage(data []byte, at int, rules []placeholder) (to string, end int) {
 		if !bytes.HasPrefix(data[at:], []byte(rule.from)) {
 			continue
 		}
-		if end := skipSuffix(data, at+len(rule.from)); end == len(data) || strings.IndexByte(" \t\r\n\f\"'", data[end]) >= 0 {
+		if end := skipSuffix(data, at+len(rule.from)); ends(data[end:]) {
 			return rule.to, end
 		}
 	}
 	return "", 0
 }
 
-// remaining returns the first placeholder in a parsed value that replaceImages would replace, with its :tag and @digest; empty if there is
-// none. Texts in flow style that no quote or space follows are not replaced, because existing tools do not replace them either.
-func remaining(value any, rules []placeholder) string {
+// followed reports whether existing tools replace a placeholder before the rest of a text.
+func followed(rest []byte) bool {
+	return len(rest) == 0 || strings.IndexByte(" \t\r\n\f\"'", rest[0]) >= 0
+}
+
+// delimited reports whether a placeholder ends before the rest of a text. Another image's name may begin like it.
+func delimited(rest []byte) bool {
+	return len(rest) == 0 || !isWord(rest[0]) && strings.IndexByte("/-.:@", rest[0]) < 0
+}
+
+// find returns the first placeholder in a parsed value that ends as given, with its :tag and @digest; empty if there is none. In the file,
+// more may have followed it, as in flow style. It was not replaced then, because existing tools do not replace it either.
+func find(value any, rules []placeholder, ends func(rest []byte) bool) string {
 	switch v := value.(type) {
 	case string:
 		text := []byte(v)
@@ -113,20 +125,20 @@ func remaining(value any, rules []placeholder) string {
 				at += len(rules[inserted].to)
 				continue
 			}
-			if _, end := matchImage(text, at, rules); end > 0 {
+			if _, end := matchImage(text, at, rules, ends); end > 0 {
 				return v[at:end]
 			}
 			at++
 		}
 	case []any:
 		for _, item := range v {
-			if left := remaining(item, rules); left != "" {
+			if left := find(item, rules, ends); left != "" {
 				return left
 			}
 		}
 	case map[string]any:
 		for _, key := range slices.Sorted(maps.Keys(v)) {
-			if left := remaining(v[key], rules); left != "" {
+			if left := find(v[key], rules, ends); left != "" {
 				return left
 			}
 		}

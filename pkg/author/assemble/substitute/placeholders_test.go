@@ -185,4 +185,9 @@ func TestPlaceholdersInFlowStyleAreErrors(t *testing.T) {
 		_, err := r.Render(component(image))
 		require.NoError(t, err, image)
 	}
+	assert.Empty(t, r.Warnings)
+	_, err := r.Render(component(`'[--image=p/dns]'`))
+	require.NoError(t, err)
+	require.Len(t, r.Warnings, 1)
+	assert.Contains(t, r.Warnings[0], `component dns: a.yaml[1] ConfigMap a: the image placeholder "p/dns" is not replaced where no blank, quote or end of the line follows it`)
 }

@@ -45,9 +45,13 @@ func (r *Renderer) Render(c input.Component) ([]input.File, error) {
 			errs = append(errs, fmt.Errorf("component %s: %w", c.Name, err))
 		}
 		for _, m := range manifests {
-			if left := remaining(m.Object.Object, rules); left != "" {
+			if left := find(m.Object.Object, rules, followed); left != "" {
 				errs = append(errs, input.Mistake(path.Join(c.Name, f.Name),
-					"component %s: %s: the image placeholder %q was not replaced: enclose it in double quotes, because it is in flow style", c.Name, m, left))
+					"component %s: %s: the image placeholder %q was not replaced, because no blank, quote or end of the line follows it in the file: "+
+						"enclose it in double quotes, or write the value in block style", c.Name, m, left))
+			} else if left := find(m.Object.Object, rules, delimited); left != "" {
+				r.Warnings = append(r.Warnings, fmt.Sprintf(
+					"component %s: %s: the image placeholder %q is not replaced where no blank, quote or end of the line follows it", c.Name, m, left))
 			}
 		}
 	}
