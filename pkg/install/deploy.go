@@ -85,14 +85,10 @@ func (d *deployer) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := there.CheckDeletion(); err != nil {
-		return err
+	if err = there.CheckDeletion(); err == nil && d.plan.Deploys() {
+		err = there.CheckRelease(d.plan.Image)
 	}
-	check := there.CheckRelease
-	if !d.plan.Deploys() {
-		check = there.checkInstalled // a requested update goes on
-	}
-	if err := check(d.plan.Image); err != nil {
+	if err != nil {
 		return err
 	}
 	for _, item := range d.plan.Items {

@@ -110,26 +110,21 @@ func (e Existing) CheckDeletion() error {
 	return &target.Refusal{Err: fmt.Errorf("%s is being deleted: let 'cvo uninstall' finish, or wait until it is gone, then install again", strings.Join(e.beingDeleted, ", "))}
 }
 
-// checkInstalled returns an error if the cluster runs another release. Until a release is in the history, another one may replace it.
-func (e Existing) checkInstalled(image string) error {
-	if e.ClusterVersion == nil || len(e.ClusterVersion.Status.History) == 0 {
-		return nil
-	}
-	desired := e.ClusterVersion.Status.Desired
-	if release.SameImage(desired.Image, image) {
-		return nil
-	}
-	return &target.Refusal{Err: fmt.Errorf("the cluster already runs release %s (%s), and 'cvo install' does not update it: use 'cvo upgrade --to-image %s'",
-		desired.Version, desired.Image, image)}
-}
-
 // CheckRelease returns the reason why a release cannot be installed into the cluster; nil if it can.
 func (e Existing) CheckRelease(image string) error {
 	if err := e.CheckDeletion(); err != nil {
 		return err
 	}
-	if err := e.checkInstalled(image); err != nil || e.ClusterVersion == nil || len(e.ClusterVersion.Status.History) == 0 {
-		return err
+	if e.ClusterVersion == nil {
+		return nil
+	}
+	status := e.ClusterVersion.Status
+	if len(status.History) == 0 {
+		return nil // no release was ever installed, so the new release replaces the earlier attempt
+	}
+	if !release.SameImage(status.Desired.Image, image) {
+		return &target.Refusal{Err: fmt.Errorf("the cluster already runs release %s (%s), and 'cvo install' does not update it: use 'cvo upgrade --to-image %s'",
+			status.Desired.Version, status.Desired.Image, image)}
 	}
 	if requested := e.requested(); requested != "" {
 		return &target.Refusal{Err: fmt.Errorf("the ClusterVersion requests an update to %s, which an install would revert: wait for it with 'cvo upgrade wait', or cancel it with 'cvo upgrade --clear'", requested)}

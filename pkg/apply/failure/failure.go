@@ -84,11 +84,7 @@ func Wrap(m *manifest.Manifest, err error) error {
 			e.Remedy += fmt.Sprintf(", or keep the fields in all versions that it serves (%s)", strings.Join(e.Fields, ", "))
 		}
 	}
-	switch denied := DeniedBy(err); {
-	case e.Remedy != "":
-	case denied != "":
-		e.Remedy = "permit the object in the " + denied + ", or " + Exclude
-	case e.Reason == api.ReasonResourceInvalid:
+	if e.Reason == api.ReasonResourceInvalid && e.Remedy == "" && DeniedBy(err) == "" {
 		e.Remedy = "correct the release's manifest, which the API server rejects, or " + Exclude
 	}
 	for _, c := range Causes(err) {
