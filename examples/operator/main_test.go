@@ -280,7 +280,7 @@ func TestPlatformRunsWithItsPermissions(t *testing.T) {
 
 // testPermissions looks for rejected requests.
 func testPermissions(t *testing.T) {
-	events, err := env.Audit(control.For(t).AuditLog)
+	events, err := control.For(t).Audit()
 	require.NoError(t, err)
 	asked := 0
 	for _, e := range events {

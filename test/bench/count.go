@@ -11,7 +11,7 @@ const operatorAgent = "cluster-version-operator"
 
 // countRequests counts the requests of each phase in the audit log by their start time.
 func (o *operation) countRequests(phases []Phase) error {
-	events, err := env.Audit(o.env.AuditLog)
+	events, err := o.env.Audit()
 	if err != nil {
 		return err
 	}

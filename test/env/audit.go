@@ -156,16 +156,16 @@ type auditLine struct {
 	StageTimestamp           time.Time
 }
 
-// Audit reads an audit log in the order in which requests were completed. It may be called while the API server writes the log, because it
-// skips an incomplete last line.
-func Audit(file string) ([]AuditEvent, error) { return auditOf(file, "ResponseComplete", "Panic") }
+// Audit returns the requests of the test that has the control plane, in the order in which they were completed. It may be called while the API
+// server writes the log, because it skips an incomplete last line.
+func (e *Env) Audit() ([]AuditEvent, error) { return e.requests("ResponseComplete", "Panic") }
 
 // Watches returns the watches of Leases in the order in which the API server started to answer them, including watches that have not ended.
 // A client that watches a Lease knows the leader without further requests. Done is the time when the response started.
-func Watches(file string) ([]AuditEvent, error) { return auditOf(file, "ResponseStarted") }
+func (e *Env) Watches() ([]AuditEvent, error) { return e.requests("ResponseStarted") }
 
-func auditOf(file string, stages ...string) ([]AuditEvent, error) {
-	f, err := os.Open(file)
+func (e *Env) requests(stages ...string) ([]AuditEvent, error) {
+	f, err := os.Open(e.AuditLog)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("reading the audit log: %w: start the control plane with an audit level", err)
 	}
@@ -175,9 +175,10 @@ func auditOf(file string, stages ...string) ([]AuditEvent, error) {
 	defer f.Close()
 	events, err := parseAudit(f, stages)
 	if err != nil {
-		return nil, fmt.Errorf("reading the audit log %s: %w", file, err)
+		return nil, fmt.Errorf("reading the audit log %s: %w", e.AuditLog, err)
 	}
-	return events, nil
+	// The API server logs a watch of the test before when it ends, which may be now.
+	return slices.DeleteFunc(events, func(event AuditEvent) bool { return event.Received.Before(e.lent) }), nil
 }
 
 // ParseAudit reads an audit log, or a part of it that consists of complete lines.

@@ -41,7 +41,7 @@ type Env struct {
 	Dir string
 	// Kubeconfig is the path of a kubeconfig file for a user of group system:masters.
 	Kubeconfig string
-	// AuditLog is the path of the audit log, empty for AuditNone. Audit reads it.
+	// AuditLog is the path of the audit log, empty for AuditNone. Audit and Watches read it.
 	AuditLog string
 
 	bin      string
@@ -51,6 +51,8 @@ type Env struct {
 	logs     []*os.File
 	users    sync.Mutex    // locked while envtest signs a certificate for User
 	initial  *clusterState // after the start; nil if the control plane serves one test only
+	audit    AuditLevel    // of a control plane that serves several tests
+	lent     time.Time     // when the present test got it, if it has served another test
 	stopped  atomic.Bool
 	stopOnce sync.Once
 	stopErr  error

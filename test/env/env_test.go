@@ -65,7 +65,7 @@ func TestEnvLogsRequests(t *testing.T) {
 	require.True(t, apierrors.IsNotFound(err))
 
 	var mine []env.AuditEvent
-	events, err := env.Audit(e.AuditLog)
+	events, err := e.Audit()
 	require.NoError(t, err)
 	for _, event := range events {
 		if event.UserAgent == "first" && event.Object.Resource == "configmaps" {
@@ -213,7 +213,7 @@ func TestLaterStartsCreateNothing(t *testing.T) {
 	require.NoError(t, err)
 	_, err = client.RbacV1().ClusterRoles().Get(t.Context(), "cluster-admin", metav1.GetOptions{})
 	require.NoError(t, err)
-	events, err := env.Audit(e.AuditLog)
+	events, err := e.Audit()
 	require.NoError(t, err)
 	require.NotEmpty(t, events)
 	for _, event := range events {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -16,36 +17,45 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// idle are the control planes of this process that no test uses. A start takes some seconds of processor time, so tests use them one after
-// the other. They end with the process.
-var idle struct {
+// idle are the control planes of this process that no test uses, by their audit level. A start takes some seconds of processor time, so tests
+// use them one after the other. They end with the process.
+var idle = struct {
 	sync.Mutex
-	envs []*Env
-}
+	envs map[AuditLevel][]*Env
+}{envs: map[AuditLevel][]*Env{}}
 
-// reusable reports whether a control plane with these options can serve several tests. An audit log would mix their requests.
+// reusable reports whether a control plane with these options can serve several tests.
 func (o Options) reusable() bool {
-	return o.Dir == "" && o.Audit == AuditNone && len(o.APIServerArgs) == 0 && o.StartTimeout == 0
+	return o.Dir == "" && len(o.APIServerArgs) == 0 && o.StartTimeout == 0
 }
 
 // borrow returns an idle control plane, or starts one.
 func borrow(o Options) (*Env, error) {
-	idle.Lock()
-	if n := len(idle.envs); n > 0 {
-		e := idle.envs[n-1]
-		idle.envs = idle.envs[:n-1]
-		idle.Unlock()
+	if e := takeIdle(o.Audit); e != nil {
+		e.lent = time.Now()
 		return e, nil
 	}
-	idle.Unlock()
 	e, err := Start(o)
 	if err != nil {
 		return nil, err
 	}
+	e.audit = o.Audit
 	if e.initial, err = e.state(); err != nil {
 		return nil, errors.Join(err, e.Stop())
 	}
 	return e, nil
+}
+
+func takeIdle(level AuditLevel) *Env {
+	idle.Lock()
+	defer idle.Unlock()
+	envs := idle.envs[level]
+	if len(envs) == 0 {
+		return nil
+	}
+	last := len(envs) - 1
+	idle.envs[level] = envs[:last]
+	return envs[last]
 }
 
 // giveBack resets a control plane for the next test. One that its test has stopped or broken stays stopped.
@@ -58,7 +68,7 @@ func giveBack(e *Env) error {
 	}
 	idle.Lock()
 	defer idle.Unlock()
-	idle.envs = append(idle.envs, e)
+	idle.envs[e.audit] = append(idle.envs[e.audit], e)
 	return nil
 }
 
@@ -102,6 +112,11 @@ func (e *Env) state() (*clusterState, error) {
 func (e *Env) reset() error {
 	if err := e.writeKubeconfig(); err != nil {
 		return err
+	}
+	if e.AuditLog != "" {
+		if err := os.Truncate(e.AuditLog, 0); err != nil { // the API server appends
+			return err
+		}
 	}
 	deadline := time.Now().Add(2 * time.Minute)
 	for {

@@ -1,8 +1,11 @@
 package env_test
 
 import (
+	"context"
 	"os"
+	"strings"
 	"testing"
+	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/assert"
@@ -19,16 +22,34 @@ import (
 )
 
 // TestNextTestGetsAnEmptyCluster leaves everything behind that an API server would not delete at once: objects with finalizers, a namespace,
-// a kind and its objects, and a built-in role that it has changed or deleted.
+// a kind and its objects, a built-in role that it has changed or deleted, and a watch.
 func TestNextTestGetsAnEmptyCluster(t *testing.T) {
 	env.NeedControlPlane(t)
 	operators := configv1.GroupVersion.WithResource("clusteroperators")
 	hosts := map[string]bool{}
-	for range 3 {
+	endWatch := func() {}
+	for i := range 3 {
 		t.Run("each test begins with an empty cluster", func(t *testing.T) {
-			e := env.New(t, env.Options{Audit: env.AuditNone})
+			e := env.New(t, env.Options{Audit: env.AuditWrites})
 			hosts[e.Config("").Host] = true
-			_, err := clientcmd.LoadFromFile(e.Kubeconfig)
+			endWatch()
+			require.Eventually(t, func() bool {
+				log, err := os.ReadFile(e.AuditLog)
+				return err == nil && (i == 0 || strings.Contains(string(log), `"verb":"watch"`) && strings.Contains(string(log), `"userAgent":"left"`))
+			}, time.Minute, 10*time.Millisecond, "waiting for the API server to log the watch of the test before")
+			requests, err := e.Audit()
+			require.NoError(t, err)
+			for _, request := range requests {
+				require.NotEqual(t, "left", request.UserAgent, "%s %s", request.Verb, request.URI)
+			}
+			watching, cancel := context.WithCancel(context.Background()) //nolint:usetesting // the watch outlives the test
+			endWatch = cancel
+			left, err := kubernetes.NewForConfig(e.Config("left"))
+			require.NoError(t, err)
+			_, err = left.CoreV1().ConfigMaps("").Watch(watching, metav1.ListOptions{})
+			require.NoError(t, err)
+
+			_, err = clientcmd.LoadFromFile(e.Kubeconfig)
 			require.NoError(t, err, "a test may change its kubeconfig, for example with kubectl config")
 			require.NoError(t, os.WriteFile(e.Kubeconfig, []byte("left"), 0o600))
 			client, err := kubernetes.NewForConfig(e.Config(""))
@@ -64,6 +85,7 @@ func TestNextTestGetsAnEmptyCluster(t *testing.T) {
 			require.NoError(t, client.RbacV1().ClusterRoles().Delete(t.Context(), "edit", metav1.DeleteOptions{}))
 		})
 	}
+	endWatch()
 	assert.Len(t, hosts, 1, "the tests share a control plane")
 }
 

@@ -72,7 +72,7 @@ func NeedControlPlane(t testing.TB) {
 	}
 }
 
-// New gives a test a control plane with an empty cluster. With -short it skips the test. A control plane without other options than AuditNone
+// New gives a test a control plane with an empty cluster. With -short it skips the test. A control plane without other options than Audit
 // serves the next such test of the process; others end with the test.
 func New(t testing.TB, o Options) *Env {
 	t.Helper()

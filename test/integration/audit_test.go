@@ -64,7 +64,7 @@ func (p *platform) graphOf(dir string, mode release.Mode) releaseGraph {
 // audit returns the requests received since a time.
 func (p *platform) audit(since time.Time) []env.AuditEvent {
 	p.t.Helper()
-	events, err := env.Audit(p.env.AuditLog)
+	events, err := p.env.Audit()
 	require.NoError(p.t, err)
 	recent := events[:0]
 	for _, e := range events {

@@ -81,7 +81,7 @@ func (f *faultPlatform) writesOf(user string, since time.Time) (writes []string)
 func (f *faultPlatform) awaitLeaseWatch(user string, since time.Time) {
 	f.t.Helper()
 	require.Eventually(f.t, func() bool {
-		watches, err := env.Watches(f.env.AuditLog)
+		watches, err := f.env.Watches()
 		return err == nil && slices.ContainsFunc(watches, func(e env.AuditEvent) bool {
 			return e.User == user && e.Object.Resource == "leases" && e.Code == 200 && e.Received.After(since)
 		})

@@ -136,7 +136,7 @@ func (f *faultPlatform) writtenTwice(version string, begin time.Time) int {
 	dir := f.t.TempDir()
 	require.NoError(f.t, os.CopyFS(dir, f.files(version)))
 	g := f.graphOf(dir, release.Updating)
-	all, err := env.Audit(f.env.AuditLog)
+	all, err := f.env.Audit()
 	require.NoError(f.t, err)
 	counts := map[object]int{}
 	for _, e := range g.writesOf(operatorAgent, env.Changes(all)) {

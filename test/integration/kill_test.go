@@ -137,7 +137,7 @@ func (p *platform) releaseLease() {
 func (p *platform) assertChangedOnce(dir string, mode release.Mode, begin time.Time) {
 	p.t.Helper()
 	g := p.graphOf(dir, mode)
-	all, err := env.Audit(p.env.AuditLog)
+	all, err := p.env.Audit()
 	require.NoError(p.t, err)
 	counts := map[object]int{}
 	for _, e := range g.writesOf(operatorAgent, env.Changes(all)) {

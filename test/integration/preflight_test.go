@@ -35,7 +35,7 @@ func (l *testPlatform) preflight(update configv1.Update) {
 // operator's own objects.
 func (l *testPlatform) stored(since int) map[string]int {
 	l.t.Helper()
-	events, err := env.Audit(l.env.AuditLog)
+	events, err := l.env.Audit()
 	require.NoError(l.t, err)
 	out := map[string]int{}
 	for _, e := range env.Changes(events[since:]) {
@@ -53,7 +53,7 @@ func (l *testPlatform) stored(since int) map[string]int {
 // asked counts the dry runs since a position in the audit log.
 func (l *testPlatform) asked(since int) (count int) {
 	l.t.Helper()
-	events, err := env.Audit(l.env.AuditLog)
+	events, err := l.env.Audit()
 	require.NoError(l.t, err)
 	for _, e := range events[since:] {
 		if strings.Contains(e.URI, "dryRun=All") {
@@ -65,7 +65,7 @@ func (l *testPlatform) asked(since int) (count int) {
 
 func (l *testPlatform) now() int {
 	l.t.Helper()
-	events, err := env.Audit(l.env.AuditLog)
+	events, err := l.env.Audit()
 	require.NoError(l.t, err)
 	return len(events)
 }

@@ -19,7 +19,6 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/node/pool"
-	"github.com/cluster-version/cvo/test/env"
 	"github.com/cluster-version/cvo/test/process"
 )
 
@@ -202,7 +201,7 @@ func (m *measurement) quiet(ctx context.Context) error {
 			return err
 		}
 		p.ended = time.Now()
-		events, err := env.Audit(m.env.AuditLog)
+		events, err := m.env.Audit()
 		if err != nil || len(p.of(events)) == 0 {
 			return err
 		}
@@ -240,7 +239,7 @@ func (m *measurement) change(ctx context.Context, name, file string) (p phase, e
 
 // evaluate makes the figures from the records of the phases.
 func (m *measurement) evaluate() error {
-	events, err := env.Audit(m.env.AuditLog)
+	events, err := m.env.Audit()
 	if err != nil {
 		return err
 	}

@@ -419,7 +419,7 @@ func (s *stage) assertAccepted(since time.Time) {
 // requests returns the stage's requests since a time.
 func (s *stage) requests(since time.Time) []env.AuditEvent {
 	s.t.Helper()
-	requests, err := env.Audit(s.env.AuditLog)
+	requests, err := s.env.Audit()
 	require.NoError(s.t, err)
 	return slices.DeleteFunc(requests, func(r env.AuditEvent) bool {
 		return !strings.HasPrefix(r.UserAgent, "cvo-node") || r.Received.Before(since)

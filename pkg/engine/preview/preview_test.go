@@ -226,7 +226,7 @@ func TestPreviewChangesNothing(t *testing.T) {
 // unwritten asserts that a client has changed nothing.
 func unwritten(t *testing.T, agent string, since time.Time) {
 	t.Helper()
-	events, err := env.Audit(controlPlane.For(t).AuditLog)
+	events, err := controlPlane.For(t).Audit()
 	require.NoError(t, err)
 	seen := 0
 	for _, e := range events {

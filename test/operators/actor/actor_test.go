@@ -137,7 +137,7 @@ func testFollow(t *testing.T, c client.Client) {
 // footprint checks in the audit log that the actor only lists, watches and writes status. It returns the number of these requests.
 func footprint(t *testing.T, e *env.Env) (writes, reads int) {
 	t.Helper()
-	events, err := env.Audit(e.AuditLog)
+	events, err := e.Audit()
 	require.NoError(t, err)
 	for _, event := range events {
 		if !strings.HasPrefix(event.UserAgent, UserAgent) {
