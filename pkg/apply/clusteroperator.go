@@ -33,26 +33,37 @@ func (a *Applier) Precreate(ctx context.Context, m *manifest.Manifest) (Change, 
 // fields in the response show whether a status was ever written. So if that patch fails after the object was created, the next apply
 // repeats it.
 func (a *Applier) clusterOperator(ctx context.Context, t request.Target, m *manifest.Manifest) (Change, error) {
+	following, end := follow(ctx)
+	defer end()
 	change, got, err := a.apply(ctx, t, m, nil, false)
 	if err != nil || got.meta == nil || change.Deleting || ownership.StatusWritten(got.meta.ManagedFields) {
 		return change, err
 	}
-	return change, a.relatedObjects(ctx, t, m, change.ResourceVersion)
+	return change, a.relatedObjects(following, t, m, change.ResourceVersion)
 }
 
-// relatedTimeout limits the write of relatedObjects.
-const relatedTimeout = 5 * time.Second
+// followTime is the time after the end of a context in which a second write may follow the first. A process that ends waits longer for its
+// applies.
+const followTime = 2 * time.Second
+
+// follow returns a context that ends followTime after ctx.
+func follow(ctx context.Context) (following context.Context, end context.CancelFunc) {
+	following, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(followTime, cancel) })
+	return following, func() {
+		stop()
+		cancel()
+	}
+}
 
 // relatedObjects sets the related objects in the status of a ClusterOperator without a status. If the component's operator writes a status
-// first, the resource version detects that, and its status wins. The write follows the apply even if ctx has ended in between: otherwise a
-// process that ends would have no record of the apply, and the next process would repeat it.
+// first, the resource version detects that, and its status wins. The context is one of follow, because the write follows the apply even if
+// the process is ending: otherwise it would have no record of the apply, and the next process would repeat it.
 func (a *Applier) relatedObjects(ctx context.Context, t request.Target, m *manifest.Manifest, resourceVersion string) error {
 	related := body.RelatedObjects(m)
 	if len(related) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), relatedTimeout)
-	defer cancel()
 	err := a.client.PatchStatus(ctx, t, map[string]any{
 		"metadata": map[string]any{"resourceVersion": resourceVersion},
 		"status":   map[string]any{"relatedObjects": related},

@@ -181,6 +181,25 @@ func TestRelatedObjectsFollowACanceledApply(t *testing.T) {
 	assert.Equal(t, completeRelated, related(live(t, m)))
 }
 
+// TestRelatedObjectsDoNotFollowForever cancels the write of the related objects, which gets no response.
+func TestRelatedObjectsDoNotFollowForever(t *testing.T) {
+	serveClusterOperators(t)
+	a, record := connect(t, owner)
+	ctx, cancel := context.WithCancel(t.Context())
+	next := record.next
+	record.next = roundTripper(func(r *http.Request) (*http.Response, error) {
+		if !strings.HasSuffix(r.URL.Path, "/status") {
+			return next.RoundTrip(r)
+		}
+		assert.NoError(t, r.Context().Err())
+		cancel()
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	})
+	_, err := a.Apply(ctx, clusterOperator(t, "hanging"), release.Initializing)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
 // TestStatusOfAnUnknownWriterIsKept applies a ClusterOperator with a status whose writer is unknown.
 func TestStatusOfAnUnknownWriterIsKept(t *testing.T) {
 	serveClusterOperators(t)

@@ -45,8 +45,9 @@ type submission struct {
 	released string
 	// unadopted is the reason why fields were not adopted or taken back. takenBack is a note that fields were taken back; see takeBack.
 	unadopted, takenBack string
-	// rewrites is the number of calls of rewriteLive that wrote the object.
-	rewrites int
+	// rewrites is the number of calls of rewriteLive that wrote the object, and rewritten is the last write that succeeded.
+	rewrites  int
+	rewritten *rewrite
 }
 
 // answer is the server's response to an accepted apply.

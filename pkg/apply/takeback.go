@@ -17,8 +17,8 @@ import (
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
 
-// Former returns the manifests of an object in the releases that the cluster may have applied before this one. After ErrNoFormer, the apply
-// continues without them. After other errors it fails, and the caller retries it.
+// Former returns the manifests of an object in the releases that the cluster may have applied before this one. With ErrNoFormer, it returns
+// those that are still available, and the apply continues with them. After other errors the apply fails, and the caller retries it.
 type Former func(ctx context.Context, id manifest.ID) ([]*manifest.Manifest, error)
 
 // ErrNoFormer means that an earlier release is no longer available.
@@ -113,7 +113,7 @@ func (s *submission) lost(ctx context.Context) (lost func(fieldpath.Path) bool, 
 		for _, m := range manifests {
 			content, err := s.earlier(ctx, m)
 			if err != nil {
-				note = fmt.Sprintf("; %v: %v", ErrNoFormer, err)
+				note += fmt.Sprintf("; %v: %v", ErrNoFormer, err)
 				continue
 			}
 			earlier = append(earlier, content)

@@ -22,8 +22,10 @@ import (
 // rewrite is a write after which the server may be able to convert the live object to the versions in its managedFields.
 type rewrite struct {
 	live *unstructured.Unstructured
-	// entries are the managedFields of the live object in the manifest's API version. If they are nil, replacement replaces the live object.
+	// entries are the managedFields of the live object in the manifest's API version, and from has the API versions that they had instead. If
+	// entries are nil, replacement replaces the live object.
 	entries     []metav1.ManagedFieldsEntry
+	from        []string
 	replacement map[string]any
 	// moved is the overlay of the body on the live object with the entries.
 	moved *overlay.Overlay
@@ -79,29 +81,42 @@ func (s *submission) findRewrite(ctx context.Context, failed error) (*rewrite, e
 	if err != nil || entries == nil {
 		return nil, err
 	}
+	w := &rewrite{live: live, entries: entries}
+	for _, e := range live.GetManagedFields() {
+		isVersion := func(moved metav1.ManagedFieldsEntry) bool { return moved.APIVersion == e.APIVersion }
+		if !slices.ContainsFunc(entries, isVersion) {
+			w.from = append(w.from, e.APIVersion)
+		}
+	}
 	live.SetManagedFields(entries)
-	moved, err := s.lay(ctx, live)
-	return &rewrite{live: live, entries: entries, moved: moved}, err
+	w.moved, err = s.lay(ctx, live)
+	return w, err
 }
 
-// rewriteLive makes the write that findRewrite returns. It reports whether the failed apply may succeed now.
+// rewriteLive makes the write that findRewrite returns. It reports whether the failed apply may succeed now. It makes each write once, and
+// again only after a conflict: if the apply fails again, the write had no effect.
 func (s *submission) rewriteLive(ctx context.Context, failed error) (done bool, err error) {
 	if s.rewrites == attempts {
 		return false, nil
 	}
 	w, err := s.findRewrite(ctx, failed)
-	if err != nil || w == nil {
+	if err != nil || w == nil || s.rewritten != nil && slices.Equal(w.from, s.rewritten.from) {
 		return false, err
 	}
 	s.rewrites++
 	if w.entries == nil {
 		_, err = s.applier.client.Replace(ctx, s.target, w.replacement)
+		s.rewritten = w
 		return err == nil, err
 	}
-	if err = s.move(ctx, w); err != nil && !apierrors.IsConflict(err) {
+	switch err = s.move(ctx, w); {
+	case apierrors.IsConflict(err):
+		return true, nil // the next apply decides again
+	case err != nil:
 		return false, fmt.Errorf("moving managedFields to %s: %w", s.m.GVK().GroupVersion(), err)
 	}
-	return true, nil // after a conflict, the next apply decides again
+	s.rewritten = w
+	return true, nil
 }
 
 // move writes the entries of a rewrite. Before, it removes entries of lists and maps that the next apply would not remove.

@@ -125,10 +125,10 @@ func TestReplacedRolloutSavesNoInventory(t *testing.T) {
 	newPlan, newExecutor := rolledOut(t, l, "1.1.0", "kept", "made")
 	assert.Equal(t, []string{"left"}, orphans(), "the object was applied, although that was not saved yet")
 
-	require.NoError(t, l.Flush(t.Context(), logr.Discard(), oldPlan, oldExecutor))
+	require.NoError(t, l.Flush(t.Context(), oldPlan, oldExecutor))
 	assert.Zero(t, store.saves)
 	assert.Equal(t, []string{"left"}, orphans(), "late results of the previous rollout are dropped")
-	require.NoError(t, l.Flush(t.Context(), logr.Discard(), newPlan, newExecutor))
+	require.NoError(t, l.Flush(t.Context(), newPlan, newExecutor))
 	assert.Equal(t, 1, store.saves)
 	var names []string
 	for id := range maps.Keys(store.Records) {
@@ -173,7 +173,7 @@ func TestResultOfAVisitIsSavedAfterIt(t *testing.T) {
 	plan, err := rollout.NewPlan(p.Release, p.Manifests, release.Updating)
 	require.NoError(t, err)
 	executor := &rollout.Executor{Clock: clock.RealClock{}, Applier: takesAll{}, Rand: rand.New(rand.NewPCG(1, 1))}
-	save := func() { require.NoError(t, l.Flush(t.Context(), logr.Discard(), plan, executor)) }
+	save := func() { require.NoError(t, l.Flush(t.Context(), plan, executor)) }
 	executor.Observer = callsBack{checked: save}
 	_, ok := l.Begin(p, plan, executor)
 	require.True(t, ok)
@@ -192,7 +192,7 @@ func TestNextRolloutSavesTheEndOfTheLast(t *testing.T) {
 	_, err := l.Open(t.Context(), logr.Discard())
 	require.NoError(t, err)
 	plan, executor := rolledOut(t, l, "1.0.0", "a")
-	require.NoError(t, l.Flush(t.Context(), logr.Discard(), plan, executor))
+	require.NoError(t, l.Flush(t.Context(), plan, executor))
 	rolledOut(t, l, "1.0.0", "a", "b")
 	next := &rollout.Executor{}
 	p := &payload.Payload{Release: release.Release{Version: "1.0.0"}}
@@ -233,7 +233,7 @@ func TestClosedLedgerReadsAgain(t *testing.T) {
 	plan, executor := rolledOut(t, l, "1.0.0", "a")
 	require.Nil(t, open())
 	l.Close()
-	require.NoError(t, l.Flush(t.Context(), logr.Discard(), plan, executor))
+	require.NoError(t, l.Flush(t.Context(), plan, executor))
 	assert.Zero(t, store.saves)
 	assert.NotNil(t, open())
 }
@@ -245,13 +245,13 @@ func TestRolloutThatBeginsAfterCloseSavesNothing(t *testing.T) {
 	_, err := l.Open(t.Context(), logr.Discard())
 	require.NoError(t, err)
 	plan, executor := rolledOut(t, l, "1.0.0", "a")
-	require.NoError(t, l.Flush(t.Context(), logr.Discard(), plan, executor))
+	require.NoError(t, l.Flush(t.Context(), plan, executor))
 	require.Len(t, store.Records, 1)
 	l.Close()
 	next := &rollout.Executor{}
 	_, ok := l.Begin(&payload.Payload{}, plan, next)
 	assert.False(t, ok)
-	require.NoError(t, l.Flush(t.Context(), logr.Discard(), plan, next))
+	require.NoError(t, l.Flush(t.Context(), plan, next))
 	assert.Len(t, store.Records, 1)
 }
 

@@ -140,7 +140,7 @@ func TestPruneKeepsObjectsThatBecameCreateOnly(t *testing.T) {
 				for i, object := range append(tt.releases, "kept") {
 					plan, executor := rolledOut(t, c.ledger, fmt.Sprintf("1.%d.0", i), object)
 					if restarts {
-						require.NoError(t, c.ledger.Flush(t.Context(), logr.Discard(), plan, executor))
+						require.NoError(t, c.ledger.Flush(t.Context(), plan, executor))
 						c = openReconciler(t, clocktesting.NewFakePassiveClock(now), record.NewFakeRecorder(10), store)
 					}
 				}

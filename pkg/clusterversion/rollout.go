@@ -125,7 +125,7 @@ func (w *rolling) begin(ctx context.Context) error {
 		}
 	}
 	if h := engine.Executor.Handover; h != nil {
-		h.Flush = func(ctx context.Context) error { return w.ledger.Flush(ctx, w.log, plan, engine.Executor) }
+		h.Flush = func(ctx context.Context) error { return w.ledger.Flush(ctx, plan, engine.Executor) }
 	}
 	if f := w.newFormer(); f != nil && w.mode == release.Updating {
 		engine.Executor.Former = f.manifests

@@ -172,7 +172,10 @@ func (l *Ledger) Step(log logr.Logger, plan *rollout.Plan, executor *rollout.Exe
 			return background.Next{After: wait}
 		}
 		l.mu.Unlock()
-		if err := l.Flush(ctx, log, plan, executor); err != nil {
+		if err := l.Flush(ctx, plan, executor); err != nil {
+			if ctx.Err() == nil {
+				log.Info("cannot write the inventory", "error", err.Error())
+			}
 			return background.Next{After: inventoryRetry}
 		}
 		return background.Next{After: inventoryInterval}
@@ -181,7 +184,7 @@ func (l *Ledger) Step(log logr.Logger, plan *rollout.Plan, executor *rollout.Exe
 
 // Flush writes the changes of a rollout since the last write without waiting for the interval. It writes nothing for a rollout that was
 // replaced, because that would list objects that are now orphans.
-func (l *Ledger) Flush(ctx context.Context, log logr.Logger, plan *rollout.Plan, executor *rollout.Executor) error {
+func (l *Ledger) Flush(ctx context.Context, plan *rollout.Plan, executor *rollout.Executor) error {
 	l.saving.Lock()
 	defer l.saving.Unlock()
 	changes := executor.Changes()
@@ -202,13 +205,7 @@ func (l *Ledger) Flush(ctx context.Context, log logr.Logger, plan *rollout.Plan,
 		l.saved, l.failure = unsaved, err.Error()
 	}
 	l.mu.Unlock()
-	if ctx.Err() != nil {
-		return err
-	}
-	if err != nil {
-		log.Info("cannot write the inventory", "error", err.Error())
-	}
-	if l.Report != nil {
+	if l.Report != nil && ctx.Err() == nil {
 		l.Report(err)
 	}
 	return err
@@ -222,7 +219,7 @@ func (l *Ledger) Finish(ctx context.Context, log logr.Logger) {
 	if executor == nil {
 		return
 	}
-	if err := l.Flush(ctx, log, plan, executor); err != nil && ctx.Err() != nil { // Flush does not log this
+	if err := l.Flush(ctx, plan, executor); err != nil {
 		log.Info("cannot write the inventory before the end", "error", err.Error())
 	}
 }

@@ -63,7 +63,7 @@ func (p *pass) due(ctx context.Context, m *manifest.Manifest, r *retry, failed, 
 	}
 	switch stamp := p.Causes.Stamp(ctx, m, r.err); {
 	case stamp.State == "":
-	case r.stamp.State == "":
+	case r.stamp.State == "", stamp.Objects != r.stamp.Objects: // for example because the end of another watch has made room for one
 		r.stamp = stamp
 	case stamp != r.stamp:
 		due := failed.Add(repairInterval)

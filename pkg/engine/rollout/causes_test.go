@@ -18,13 +18,28 @@ import (
 
 // stamps stands in for the watches on the causes of failures.
 type stamps struct {
-	now     string
-	watched bool
+	objects, now string
+	watched      bool
 }
 
 func (s *stamps) Stamp(_ context.Context, _ *manifest.Manifest, err error) rollout.Stamp {
 	s.watched = err != nil
-	return rollout.Stamp{Objects: "the webhook", State: s.now}
+	return rollout.Stamp{Objects: s.objects, State: s.now}
+}
+
+// passes returns a function that runs the next pass of a rollout with one manifest, a.
+func passes(t *testing.T, c *cluster, causes rollout.Causes) (next func() report.Progress) {
+	t.Helper()
+	plan := newPlan(t, release.Reconciling, configMap(t, "10_a_01", "a"))
+	executor := c.executor()
+	executor.Causes = causes
+	var settled rollout.Settled
+	return func() report.Progress {
+		progress, after, err := executor.Run(t.Context(), plan, settled)
+		require.NoError(t, err)
+		settled = after
+		return progress
+	}
 }
 
 // TestChangeOfTheCauseEndsTheWait checks that a failed apply is retried as soon as its cause changes, at most once a second.
@@ -40,16 +55,7 @@ func TestChangeOfTheCauseEndsTheWait(t *testing.T) {
 			}
 			return nil
 		}
-		plan := newPlan(t, release.Reconciling, configMap(t, "10_a_01", "a"))
-		executor := c.executor()
-		executor.Causes = causes
-		var settled rollout.Settled
-		pass := func() report.Progress {
-			progress, next, err := executor.Run(t.Context(), plan, settled)
-			require.NoError(t, err)
-			settled = next
-			return progress
-		}
+		pass := passes(t, c, causes)
 		var progress report.Progress
 		for range 7 {
 			progress = pass()
@@ -88,6 +94,30 @@ func TestChangeOfTheCauseEndsTheWait(t *testing.T) {
 	})
 }
 
+// TestOtherCausesDoNotEndTheWait checks that a wait goes on if other objects are watched than before, because only the states of the same
+// objects can be compared.
+func TestOtherCausesDoNotEndTheWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, causes := newCluster(), &stamps{objects: "the namespace", now: "1"}
+		c.onApply = func(context.Context, string) error { return errors.New("the webhook does not answer") }
+		run := passes(t, c, causes)
+		pass := func() time.Duration { return time.Until(run().RetryAt) }
+		for range 7 {
+			time.Sleep(pass())
+		}
+		wait := pass()
+		causes.objects, causes.now = "the namespace and the object", "1 2"
+		time.Sleep(time.Second)
+		c.takeLog()
+		assert.Greater(t, pass(), wait/2)
+		assert.Empty(t, c.takeLog())
+
+		causes.now = "1 3"
+		pass()
+		assert.Equal(t, []string{"fail a"}, c.takeLog(), "a change of these objects ends it")
+	})
+}
+
 // TestChangeDuringAnAttemptEndsTheWait checks that a repair between the server's rejection and the end of the attempt is not missed, even if
 // it changes the error.
 func TestChangeDuringAnAttemptEndsTheWait(t *testing.T) {
@@ -98,16 +128,8 @@ func TestChangeDuringAnAttemptEndsTheWait(t *testing.T) {
 			repaired()
 			return failure
 		}
-		plan := newPlan(t, release.Reconciling, configMap(t, "10_a_01", "a"))
-		executor := c.executor()
-		executor.Causes = causes
-		var settled rollout.Settled
-		pass := func() time.Duration {
-			progress, next, err := executor.Run(t.Context(), plan, settled)
-			require.NoError(t, err)
-			settled = next
-			return time.Until(progress.RetryAt)
-		}
+		run := passes(t, c, causes)
+		pass := func() time.Duration { return time.Until(run().RetryAt) }
 		for range 7 {
 			time.Sleep(pass())
 		}

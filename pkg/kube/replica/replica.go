@@ -134,9 +134,9 @@ func New(ctx context.Context, cfg *rest.Config, o Options) (*Replica, error) {
 	return r, nil
 }
 
-// saveLimit is the time for BeforeRelease. The fence keeps a canceled write for fence.ReleaseTimeout. Together they fit into
-// process.RunnableLimit.
-const saveLimit = process.RunnableLimit - fence.ReleaseTimeout - 500*time.Millisecond
+// saveLimit is the time for BeforeRelease. Then the fence keeps a canceled write for its time, and the endpoint ends. Together with a margin
+// of a quarter of a second, this takes process.RunnableLimit.
+const saveLimit = process.RunnableLimit - fence.ReleaseTimeout - serve.ShutdownTimeout - time.Second/4
 
 // BeforeRelease calls save at the end of a process that leads, before it releases the Lease. It does not call save in a process that has
 // not led. If the process has lost the Lease, the writes of save fail. The context of save ends after a short time.

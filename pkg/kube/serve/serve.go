@@ -30,10 +30,12 @@ const (
 	readHeaderTimeout = 10 * time.Second
 	writeTimeout      = 30 * time.Second
 	idleTimeout       = 90 * time.Second
-	// A connection without a request must not delay the release of the Lease, which follows.
-	shutdownTimeout = 500 * time.Millisecond
-	maxHeaderBytes  = 64 << 10
+	maxHeaderBytes    = 64 << 10
 )
+
+// ShutdownTimeout is the maximum time in which an endpoint ends its connections. One without a request must not delay the release of the
+// Lease, which follows.
+const ShutdownTimeout = 500 * time.Millisecond
 
 // NoListener is the address of an endpoint that serves nothing. controller-runtime uses the same value.
 const NoListener = "0"
@@ -103,7 +105,7 @@ func (e *Endpoint) Close() error {
 // Runnables returns the parts that a manager runs on every replica: the watch of the certificate's files, the watch of the cluster's TLS
 // profile, and the server with the given handler. Requests have ctx as their base context.
 func (e *Endpoint) Runnables(ctx context.Context, cluster dynamic.Interface, handler http.Handler) []manager.Runnable {
-	timeout := shutdownTimeout
+	timeout := ShutdownTimeout
 	return []manager.Runnable{
 		e.certificate,
 		&tlsProfile{cluster, e.handshakes},
