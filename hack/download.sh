@@ -3,6 +3,9 @@
 # again while the download fails, unless another attempt cannot help.
 set -eu
 GOPROXY=off go mod download >/dev/null 2>&1 && exit
+# The same two checks as in .ci/run: a fault of go.mod, or a Go that is too old and may not download another one, is not outside.
+GOTOOLCHAIN=local go mod edit -json >/dev/null
+if [ "$(go env GOTOOLCHAIN)" = local ]; then go list -m >/dev/null; fi
 echo "downloading the modules of $PWD/go.mod (about 1 minute, once)" >&2
 errors=$(mktemp)
 trap 'rm -f "$errors"' EXIT

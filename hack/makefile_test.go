@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -142,7 +143,7 @@ func runMake(t *testing.T, results string, args ...string) *exec.Cmd {
 	run := exec.CommandContext(t.Context(), "make", append([]string{"--no-print-directory", "-o", "crds", "-o", "kube-tools", "RESULTS=" + results}, args...)...)
 	run.Dir = ".."
 	for _, variable := range os.Environ() {
-		if name, _, _ := strings.Cut(variable, "="); name != "MAKEFLAGS" && name != "MAKEOVERRIDES" && name != "TESTFLAGS" && name != "PKG" && name != "N" {
+		if name, _, _ := strings.Cut(variable, "="); !slices.Contains([]string{"MAKEFLAGS", "MAKEOVERRIDES", "ALL_RINGS", "TESTFLAGS", "PKG", "N"}, name) {
 			run.Env = append(run.Env, variable) // the others are those of the make that runs this test
 		}
 	}

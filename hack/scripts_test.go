@@ -16,7 +16,8 @@ import (
 
 // TestDownloadsAreTriedAgain runs the script that make calls for modules, with a program in place of Go.
 func TestDownloadsAreTriedAgain(t *testing.T) {
-	const try = `[ "$GOPROXY" = off ] && exit 1; echo try >>tries; ` // the first call reads only the cache
+	const uncached = `[ "$GOPROXY" = off ] && exit 1; ` // the first call reads only the cache
+	const try = uncached + `[ "$1 $2" = "mod download" ] || exit 0; echo try >>tries; `
 	for _, tt := range []struct {
 		name, script string // the script of go
 		code, tries  int
@@ -26,6 +27,7 @@ func TestDownloadsAreTriedAgain(t *testing.T) {
 		{"without the network", try + "echo no network >&2; exit 1", 1, 6, "a fault outside this repository: cannot download the modules of "},
 		{"the network comes back", try + `[ "$(wc -l <tries)" -gt 2 ]`, 0, 3, "trying again in 10 s"},
 		{"checksums that do not match", try + "echo 'verifying m: checksum mismatch' >&2; exit 1", 1, 1, "verifying m: checksum mismatch"},
+		{"a go.mod with an error", uncached + `[ "$1 $2" = "mod edit" ] && { echo 'go.mod:3: unknown directive' >&2; exit 1; }; echo try >>tries`, 1, 0, "go.mod:3: unknown directive"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			temporary := t.TempDir()

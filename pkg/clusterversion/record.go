@@ -101,8 +101,8 @@ func (c *Reconciler) identify(ctx context.Context, r *round, cv *configv1.Cluste
 	}
 }
 
-// keep writes the record of a decision if it differs from the one on the API server. A failed write is retried later. It affects only requests that must
-// be recorded.
+// keep writes the record of a decision if it differs from the one on the API server. A failed write is retried later. It affects only requests
+// that must be recorded.
 func (c *Reconciler) keep(ctx context.Context, r *round, known accept.Decision) error {
 	before := c.record.UnmatchedOverrides()
 	kept, err := c.record.Keep(ctx, releasestatus.Content{

@@ -127,7 +127,7 @@ func IsDeniedByPolicy(err error) bool {
 	return strings.HasPrefix(DeniedBy(err), "ValidatingAdmissionPolicy")
 }
 
-// IsDenied reports whether a permission, an admission webhook or a policy denied a request, or the validation of its kind.
+// IsDenied reports whether a permission, an admission webhook or a policy denied a request, or the API server's validation rejected it.
 func IsDenied(err error) bool {
 	return DeniedBy(err) != "" || apierrors.IsForbidden(err) || apierrors.IsInvalid(err)
 }

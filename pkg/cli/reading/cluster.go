@@ -227,8 +227,8 @@ func LoadRunning(ctx context.Context, images *image.Reader, pullspec string, loa
 	return payload.Load(files, img.ByDigest(), load)
 }
 
-// OperatorSettings returns the settings in the operator's Deployment. An operator outside the cluster has none, which is nil. In that case
-// the environment of this command counts, because such an operator reads the same variables.
+// OperatorSettings returns the settings in the operator's Deployment. deployment is nil for an operator outside the cluster. Then the
+// environment of this command counts, because such an operator reads the same variables.
 func OperatorSettings(deployment *appsv1.Deployment) accept.Settings {
 	own := accept.Settings{Profile: api.DefaultProfile}
 	if deployment == nil {

@@ -125,8 +125,8 @@ func (c *Candidate) see(holder string) effect {
 	return todo
 }
 
-// Follow runs the watch of the Lease until ctx ends. It makes a leader that loses the Lease stop writing immediately, and sends the
-// acknowledgement to an uninstall that has taken the Lease. Then it returns an error, because the process has to end.
+// Follow runs the watch of the Lease until ctx ends, and then returns nil. It makes a leader that loses the Lease stop writing immediately, and
+// sends the acknowledgement to an uninstall that has taken the Lease. After a loss it returns an error, because the process has to end.
 func (c *Candidate) Follow(ctx context.Context) error {
 	watching, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup

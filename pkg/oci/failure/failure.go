@@ -75,7 +75,7 @@ func explain(ref name.Reference, err error) error {
 		case http.StatusNotFound:
 			switch {
 			case status.Request != nil && status.Request.Method != http.MethodGet && status.Request.Method != http.MethodHead:
-				return inaccessible("registry %s does not accept this content in %s: check that it still runs, create the repository if the registry requires that, or run the command again if it dropped the upload", host, repository)
+				return inaccessible("registry %s does not accept this content in %s: check that the registry still runs, create the repository if the registry requires that, or run the command again if the upload was dropped", host, repository)
 			case !lacksContent(status):
 				return inaccessible("registry %s does not serve the API of a registry: check that it is running and that its address is correct", host)
 			}

@@ -75,8 +75,8 @@ func TestRejectedUploadsNameTheRemedies(t *testing.T) {
 		plan, _, err := planOf(t, p.image.Pullspec, targetAt(t, destination), false, mirror.Options{})
 		require.NoError(t, err)
 		_, err = plan.Copy(t.Context())
-		require.ErrorContains(t, err, "registry "+destination.Host()+" does not accept this content in "+mirrorRepository+": check that it still runs, "+
-			"create the repository if the registry requires that, or run the command again if it dropped the upload", method)
+		require.ErrorContains(t, err, "registry "+destination.Host()+" does not accept this content in "+mirrorRepository+": check that the registry still runs, "+
+			"create the repository if the registry requires that, or run the command again if the upload was dropped", method)
 		assert.NotErrorIs(t, err, failure.ErrNotFound, "no image is missing")
 	}
 }

@@ -90,6 +90,28 @@ func TestMissingAttestationIsOmitted(t *testing.T) {
 	assertPlatforms(t, p, dir)
 }
 
+// TestRegistryThatAcceptsAnIncompleteIndexGetsIt mirrors to a registry that accepts the index. It has the attestation, but denies that it does.
+func TestRegistryThatAcceptsAnIncompleteIndexGetsIt(t *testing.T) {
+	p, destination := newPlatforms(t), fixture.StartRegistry(t)
+	repository := destination.Host() + "/" + mirrorRepository
+	require.NoError(t, crane.Copy(p.source.Host()+"/"+componentRepository+"@"+p.attestation.String(), repository+"@"+p.attestation.String()))
+	for _, registry := range []*fixture.Registry{p.source, destination} {
+		registry.AddFault(fixture.Fault{Match: fixture.MatchPath("/manifests/" + p.attestation.String()), Status: http.StatusNotFound})
+	}
+	for range 2 { // a second run reports the same
+		warnings, err := p.mirror(t, targetAt(t, destination))
+		require.NoError(t, err)
+		assert.Equal(t, []string{"dns: not copying attestation " + p.attestation.String() + " of index " + string(p.index.Digest) + ": its registry does not have it"}, warnings)
+	}
+	digest, err := crane.Digest(repository + ":dns")
+	require.NoError(t, err)
+	assert.Equal(t, string(p.index.Digest), digest)
+	for _, architecture := range []string{"amd64", "arm64"} {
+		_, err := crane.Pull(repository+":dns", crane.WithPlatform(&v1.Platform{OS: "linux", Architecture: architecture}))
+		require.NoError(t, err)
+	}
+}
+
 func TestAttestationWithMissingBlobsIsOmitted(t *testing.T) {
 	p, dir := newPlatforms(t), t.TempDir()
 	p.lacksBlobs(t, p.attestation)

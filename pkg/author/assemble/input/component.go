@@ -173,10 +173,12 @@ func ReadFolder(fsys fs.FS) (Folder, error) {
 
 // checkTop rejects a file beside the folders of components, if it is a manifest or belongs to a tool that renders manifests.
 func checkTop(fsys fs.FS, name string) error {
-	err := checkForeignIn(fsys, name)
+	foreign, err := checkForeignIn(fsys, name)
 	switch {
 	case err != nil:
-		return Mistake(name, "%w", err)
+		return err
+	case foreign != nil:
+		return Mistake(name, "%w", foreign)
 	case manifest.IsFile(name):
 		return Mistake(name, "%s belongs to no component: move it into the subdirectory of a component", name)
 	}
@@ -219,9 +221,14 @@ func checkSubfolders(component string, fsys fs.FS) error {
 		case path.Dir(file) == "." || entry.IsDir():
 			return nil
 		}
-		foreign := checkForeignIn(fsys, file)
+		var foreign error
+		if component != api.OperatorComponent { // its files are templates of this operator
+			if foreign, err = checkForeignIn(fsys, file); err != nil {
+				return fmt.Errorf("component %s: %w", component, err)
+			}
+		}
 		switch {
-		case foreign != nil && component != api.OperatorComponent:
+		case foreign != nil:
 			errs = append(errs, Mistake(path.Join(component, file), "component %s: folder %s: %w", component, path.Dir(file), foreign))
 		case manifest.IsFile(entry.Name()):
 			errs = append(errs, Mistake(path.Join(component, file),

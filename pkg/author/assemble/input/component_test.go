@@ -2,8 +2,11 @@ package input_test
 
 import (
 	"io"
+	"io/fs"
 	"log"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -153,6 +156,15 @@ func TestFilesOfToolsThatRenderManifestsAreRejected(t *testing.T) {
 			assert.ErrorContains(t, err, tt.want)
 		})
 	}
+	t.Run("a file that cannot be read is no mistake of the author", func(t *testing.T) {
+		dir := t.TempDir()
+		require.NoError(t, os.Mkdir(filepath.Join(dir, "base"), 0o755))
+		require.NoError(t, os.Symlink("missing.yaml", filepath.Join(dir, "base", "a.yaml")))
+		_, err := input.ReadComponent("web", os.DirFS(dir))
+		require.ErrorIs(t, err, fs.ErrNotExist)
+		var mistake *input.ContentError
+		assert.NotErrorAs(t, err, &mistake)
+	})
 	for file, want := range map[string]string{
 		"kustomization.yaml": "kustomization.yaml is a kustomization, not a manifest: ", "Chart.yaml": "Chart.yaml describes a Helm chart",
 		"values.yaml": "values.yaml has the values of a Helm chart", "web.yaml": "web.yaml belongs to no component",

@@ -49,16 +49,15 @@ func checkForeign(f File) error {
 	return fmt.Errorf("%s has the values of a Helm chart and is not a manifest: %s", f.Name, helm)
 }
 
-// checkForeignIn is checkForeign for a file in a folder. It reads only files that may be foreign.
-func checkForeignIn(fsys fs.FS, file string) error {
+// checkForeignIn is checkForeign for a file in a folder. It reads only files that may be foreign; err tells why one cannot be read.
+func checkForeignIn(fsys fs.FS, file string) (foreign, err error) {
 	f := File{Name: path.Base(file)}
 	if manifest.IsFile(f.Name) {
-		var err error
 		if f.Data, err = fs.ReadFile(fsys, file); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return checkForeign(f)
+	return checkForeign(f), nil
 }
 
 // helmAction matches an action of a Helm template. Other text in double braces is legitimate, such as the labels in an alert's description.

@@ -103,7 +103,7 @@ it before the update.`,
 	f := cmd.Flags()
 	o.cluster.Add(f)
 	f.StringVar(&o.namespace, "namespace", command.EnvOr("CVO_NAMESPACE", api.OperatorNamespace), "`namespace` of the operator")
-	f.StringVar(&o.profile, "profile", "", "cluster profile of the operator; default from its Deployment in the cluster")
+	f.StringVar(&o.profile, "profile", "", "cluster profile of the operator; default from its Deployment in the cluster, else $CLUSTER_PROFILE or self-managed-high-availability")
 	f.StringVar(&o.capabilities, "always-enable-capabilities", "", "comma-separated capabilities that the operator was started with; default from its Deployment in the cluster")
 	f.BoolVar(&o.ownNetwork, "bring-your-own-network", false, "the operator was started with this flag; default from its Deployment in the cluster")
 	f.StringVar(&o.trust, "trust", "", "`file` with the accepted signers, instead of the trust policy of the cluster or the keys in the running release")
