@@ -49,7 +49,7 @@ func checkForeign(f File) error {
 	return fmt.Errorf("%s has the values of a Helm chart and is not a manifest: %s", f.Name, helm)
 }
 
-// checkForeignIn is checkForeign for a file in a folder. It reads only files that may be foreign; err tells why one cannot be read.
+// checkForeignIn is checkForeign for a file in a folder. It reads only files that may be foreign. err is an error of reading.
 func checkForeignIn(fsys fs.FS, file string) (foreign, err error) {
 	f := File{Name: path.Base(file)}
 	if manifest.IsFile(f.Name) {
