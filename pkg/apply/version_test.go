@@ -951,3 +951,45 @@ func TestFieldsOfTheOriginalOperatorMoveAfterARejection(t *testing.T) {
 	assert.Equal(t, map[string]any{"port": int64(81)}, live(t, next).Object["spec"])
 	assert.NotContains(t, live(t, next).GetLabels(), "dropped")
 }
+
+// TestDefaultsThatAreNotStoredHaveNoOwner applies custom resources in version v1, whose default the stored version v1beta1 does not have. The
+// server fills it in for each write in v1, calls it a field of the writer, and drops it.
+func TestDefaultsThatAreNotStoredHaveNoOwner(t *testing.T) {
+	widget := graduated(t, "unstored.example.com", "storage: false", "storage: true", "storage: true", "storage: false")
+	a, record := connect(t, owner)
+	for _, tt := range []struct {
+		name    string
+		prepare func(t *testing.T, older, first *manifest.Manifest) types.UID
+	}{
+		{"original operator", func(t *testing.T, _, first *manifest.Manifest) types.UID {
+			t.Helper()
+			require.NoError(t, otherClient(t).Create(t.Context(), first.Object.DeepCopy(), client.FieldOwner(api.FieldManager)))
+			return ""
+		}},
+		{"discarded owners", func(t *testing.T, older, first *manifest.Manifest) types.UID {
+			t.Helper()
+			uid := must(t, a, first).UID
+			merge(t, older, `{"spec":{"note":"a"}}`)
+			merge(t, first, `{"spec":{"note":"b"}}`)
+			return uid
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			const before = "{port: 80, note: dropped}"
+			first, next := widget("v1", slug(tt.name), before), widget("v1", slug(tt.name), "{port: 81}")
+			a := a.With(apply.Options{
+				UID:    tt.prepare(t, widget("v1beta1", slug(tt.name), before), first),
+				Former: func(context.Context, manifest.ID) ([]*manifest.Manifest, error) { return []*manifest.Manifest{first}, nil },
+			})
+			must(t, a, next)
+			obj := live(t, next)
+			assert.Equal(t, map[string]any{"port": int64(81)}, obj.Object["spec"])
+			for _, e := range obj.GetManagedFields() {
+				assert.False(t, e.Manager == api.FieldManager && e.Operation == metav1.ManagedFieldsOperationUpdate, "%s", e.FieldsV1.Raw)
+			}
+			record.drain()
+			must(t, a, next)
+			assert.Len(t, record.drain(), 1)
+		})
+	}
+}

@@ -229,7 +229,7 @@ func TestReleaseMirrorNamesWhatAnIndexLacks(t *testing.T) {
 		lack(m, attestation)
 		folder := filepath.Join(m.dir, "carried") // this registry accepts an index only with all its manifests
 		require.NoError(t, m.run(m.image.Pullspec, "--to-dir", folder, "--trust", m.trust))
-		assert.Contains(t, m.stderrText, "warning: dns: not copying attestation "+attestation.String()+" of index "+string(index)+": its registry does not have it\n")
+		assert.Contains(t, m.stderrText, "warning: dns: not copying attestation "+attestation.String()+" of index "+string(index)+": its source does not have it\n")
 		assert.Equal(t, 1, strings.Count(m.stderrText, "warning: "), m.stderrText)
 		assert.FileExists(t, filepath.Join(folder, "blobs", "sha256", index.Hex()))
 	})
@@ -238,7 +238,7 @@ func TestReleaseMirrorNamesWhatAnIndexLacks(t *testing.T) {
 		index, arm64, _ := m.pushPlatforms()
 		lack(m, arm64)
 		err := m.run(m.image.Pullspec, "--to", m.to(), "--trust", m.trust)
-		require.ErrorContains(t, err, "index "+string(index)+" lists platform linux/arm64, which its registry does not have")
+		require.ErrorContains(t, err, "index "+string(index)+" lists platform linux/arm64, which its source does not have")
 		assert.NotContains(t, m.stderrText, "warning: ")
 		assert.Empty(t, m.stdout)
 	})

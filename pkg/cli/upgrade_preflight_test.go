@@ -56,6 +56,24 @@ func (c *requestCluster) preflights(t *testing.T) {
 			out: "Requested preflight of 4.14.3" + hint, spec: asksFor("4.14.3", clusterversions.Release("", "3").Image),
 			errs: "warning: This replaces the requested update to 4.14.1; the cluster continues with 4.14.1 until you request the update again\n",
 		},
+		{
+			name: "was requested before", args: []string{"--to=4.14.3"},
+			change: func(cv *configv1.ClusterVersion) {
+				cv.Spec.DesiredUpdate = &configv1.Update{Version: "4.14.3", Image: clusterversions.Release("", "3").Image, Mode: configv1.UpdateModePreflight}
+			},
+			out:  "The preflight of 4.14.3 was requested before; 'cvo upgrade' shows its result. To repeat it, first run 'cvo upgrade --clear'\n",
+			spec: asksFor("4.14.3", clusterversions.Release("", "3").Image),
+		},
+		{
+			name: "was requested before during an update", args: []string{"--to=4.14.3"},
+			change: func(cv *configv1.ClusterVersion) {
+				cv.Spec.DesiredUpdate = &configv1.Update{Version: "4.14.3", Image: clusterversions.Release("", "3").Image, Mode: configv1.UpdateModePreflight}
+				cv.Status.Desired.Version = "4.14.1"
+				cv.Status.History[0].State, cv.Status.History[0].CompletionTime = configv1.PartialUpdate, nil
+			},
+			out:  "The preflight of 4.14.3 was requested before; 'cvo upgrade' shows its result. To repeat it, first request the update to 4.14.1 again\n",
+			spec: asksFor("4.14.3", clusterversions.Release("", "3").Image),
+		},
 	} {
 		t.Run("preflight "+test.name, func(t *testing.T) {
 			cv := clusterversions.WithUpdates(clusterversions.Resting())

@@ -343,7 +343,7 @@ func TestFieldsOfLaterVersionsAreReported(t *testing.T) {
 		"0000_20_a_plain.yaml": object("v1", "plain", "{known: a}"), "0000_20_a_stays.yaml": object("v1beta1", "stays", "{known: a}"),
 	})))
 	for _, name := range []string{"back", "stays"} {
-		for version, patch := range map[string]string{"v1": `{"spec":{"theirs":"y"}}`, "v1beta2": `{"metadata":{"labels":{"theirs":"z"}}}`} {
+		for version, patch := range map[string]string{"v1": `{"spec":{"theirs":"y","accessPolicy":"allow"}}`, "v1beta2": `{"metadata":{"labels":{"theirs":"z"}}}`} {
 			live := &unstructured.Unstructured{}
 			live.SetGroupVersionKind(schema.GroupVersionKind{Group: "example.com", Version: version, Kind: "Returning"})
 			live.SetName(name)
@@ -358,6 +358,7 @@ func TestFieldsOfLaterVersionsAreReported(t *testing.T) {
 	back := report.the(t, "Returning.example.com back")
 	assert.Equal(t, Modify, back.Verdict)
 	assert.Equal(t, []difference.Field{
+		{Op: difference.Modified, Path: "spec.accessPolicy", Old: "allow", New: "deny"},
 		{Op: difference.Removed, Path: "spec.ours", Old: "x"}, {Op: difference.Removed, Path: "spec.theirs", Old: "y"},
 	}, back.Fields)
 	assert.Len(t, report.Objects, 1, "the server adds the default of the others again, and the update does not apply an object that keeps its version")

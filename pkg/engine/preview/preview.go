@@ -398,8 +398,8 @@ func (r *run) compare(ctx context.Context, out *result, m, sent *manifest.Manife
 	}
 }
 
-// pruned returns the removal of the fields that only other versions of a custom resource have. The server prunes them when the object is
-// applied in the manifest's version.
+// pruned returns the changes of the fields that only other versions of a custom resource have. The server prunes them when the object is
+// applied in the manifest's version, and gives those with a default that value again.
 func (r *run) pruned(ctx context.Context, m *manifest.Manifest, before *unstructured.Unstructured) ([]difference.Field, error) {
 	var lost []difference.Field
 	for _, other := range r.content.InVersionsOf(m, before.GetManagedFields()) {
@@ -411,9 +411,15 @@ func (r *run) pruned(ctx context.Context, m *manifest.Manifest, before *unstruct
 			return nil, err
 		}
 		for _, f := range compare(r.content.WithDefaults(before, other.GVK().Version), live) {
-			known := slices.ContainsFunc(lost, func(known difference.Field) bool { return known.Path == f.Path }) // by a third version
-			if f.Op == difference.Added && !known {
+			if slices.ContainsFunc(lost, func(known difference.Field) bool { return known.Path == f.Path }) { // by a third version
+				continue
+			}
+			switch f.Op {
+			case difference.Added:
 				lost = append(lost, difference.Field{Op: difference.Removed, Path: f.Path, Old: f.New})
+			case difference.Modified, difference.Reordered: // another client's value differs from the default
+				lost = append(lost, difference.Field{Op: f.Op, Path: f.Path, Old: f.New, New: f.Old})
+			case difference.Removed:
 			}
 		}
 	}

@@ -269,7 +269,7 @@ func (c *copier) leaveOut(n *node, blob v1.Hash) bool {
 	for _, index := range c.plan.nodes {
 		if slices.Contains(index.children, n) {
 			index.lacks = append(index.lacks, string(n.doc.Digest))
-			c.plan.opts.Warn(fmt.Sprintf("%s: not copying attestation %s of index %s: its registry does not have blob %s",
+			c.plan.opts.Warn(fmt.Sprintf("%s: not copying attestation %s of index %s: its source does not have blob %s",
 				c.plan.Images[n.image].Name, n.doc.Digest, index.doc.Digest, blob))
 		}
 	}

@@ -114,7 +114,7 @@ func (p *Plan) findLacks() error {
 					return missing(n.doc, desc, failure.ErrNotFound)
 				}
 				n.lacks = append(n.lacks, string(digest))
-				p.opts.Warn(fmt.Sprintf("%s: not copying attestation %s of index %s: its registry does not have it", p.Images[n.image].Name, digest, n.doc.Digest))
+				p.opts.Warn(fmt.Sprintf("%s: not copying attestation %s of index %s: its source does not have it", p.Images[n.image].Name, digest, n.doc.Digest))
 			}
 		}
 	}
@@ -293,7 +293,7 @@ func missing(index *document.Document, desc v1.Descriptor, err error) error {
 	case desc.MediaType.IsIndex():
 		entry = "index " + desc.Digest.String()
 	}
-	return fmt.Errorf("index %s lists %s, which its registry does not have: %w", index.Digest, entry, err)
+	return fmt.Errorf("index %s lists %s, which its source does not have: %w", index.Digest, entry, err)
 }
 
 // isSignature reports whether an attachment is a signature. Attachments of signatures are ignored, because searching for them would double

@@ -86,7 +86,7 @@ func TestMissingAttestationIsOmitted(t *testing.T) {
 	warnings, err := p.mirror(t, to)
 	require.NoError(t, err)
 	require.NoError(t, to.Close())
-	assert.Equal(t, []string{"dns: not copying attestation " + p.attestation.String() + " of index " + string(p.index.Digest) + ": its registry does not have it"}, warnings)
+	assert.Equal(t, []string{"dns: not copying attestation " + p.attestation.String() + " of index " + string(p.index.Digest) + ": its source does not have it"}, warnings)
 	assertPlatforms(t, p, dir)
 }
 
@@ -101,7 +101,7 @@ func TestRegistryThatAcceptsAnIncompleteIndexGetsIt(t *testing.T) {
 	for range 2 { // a second run reports the same
 		warnings, err := p.mirror(t, targetAt(t, destination))
 		require.NoError(t, err)
-		assert.Equal(t, []string{"dns: not copying attestation " + p.attestation.String() + " of index " + string(p.index.Digest) + ": its registry does not have it"}, warnings)
+		assert.Equal(t, []string{"dns: not copying attestation " + p.attestation.String() + " of index " + string(p.index.Digest) + ": its source does not have it"}, warnings)
 	}
 	digest, err := crane.Digest(repository + ":dns")
 	require.NoError(t, err)
@@ -121,7 +121,7 @@ func TestAttestationWithMissingBlobsIsOmitted(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, to.Close())
 		require.Len(t, warnings, 1)
-		assert.Contains(t, warnings[0], "dns: not copying attestation "+p.attestation.String()+" of index "+string(p.index.Digest)+": its registry does not have blob sha256:")
+		assert.Contains(t, warnings[0], "dns: not copying attestation "+p.attestation.String()+" of index "+string(p.index.Digest)+": its source does not have blob sha256:")
 	}
 	assertPlatforms(t, p, dir)
 }
@@ -162,7 +162,7 @@ func TestMissingAttestationIsReportedForEachIndex(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, to.Close())
 	for _, index := range []release.Digest{inner.Digest, p.index.Digest} {
-		assert.Contains(t, warnings, "dns: not copying attestation "+p.attestation.String()+" of index "+string(index)+": its registry does not have it")
+		assert.Contains(t, warnings, "dns: not copying attestation "+p.attestation.String()+" of index "+string(index)+": its source does not have it")
 	}
 }
 
@@ -170,7 +170,7 @@ func TestMissingPlatformIsNamed(t *testing.T) {
 	p := newPlatforms(t)
 	p.lacks(p.arm64)
 	_, err := p.mirror(t, targetAt(t, fixture.StartRegistry(t)))
-	require.ErrorContains(t, err, "dns: index "+string(p.index.Digest)+" lists platform linux/arm64, which its registry does not have: ")
+	require.ErrorContains(t, err, "dns: index "+string(p.index.Digest)+" lists platform linux/arm64, which its source does not have: ")
 }
 
 // A nested index has no platform.
@@ -180,7 +180,7 @@ func TestMissingNestedIndexIsNamed(t *testing.T) {
 	p.index = pushIndex(t, mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: p.content}), p.source.Host()+"/"+componentRepository+":nested")
 	p.source.AddFault(fixture.Fault{Match: fixture.MatchPath("/manifests/" + string(inner)), Status: http.StatusNotFound})
 	_, err := p.mirror(t, targetAt(t, fixture.StartRegistry(t)))
-	require.ErrorContains(t, err, "dns: index "+string(p.index.Digest)+" lists index "+string(inner)+", which its registry does not have: ")
+	require.ErrorContains(t, err, "dns: index "+string(p.index.Digest)+" lists index "+string(inner)+", which its source does not have: ")
 }
 
 // A platform that a nested index lists is missing there, not in the outer index.
@@ -190,7 +190,7 @@ func TestMissingPlatformOfANestedIndexIsNamed(t *testing.T) {
 	p.index = pushIndex(t, mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: p.content}), p.source.Host()+"/"+componentRepository+":nested")
 	p.lacks(p.arm64)
 	_, err := p.mirror(t, targetAt(t, fixture.StartRegistry(t)))
-	require.ErrorContains(t, err, "dns: index "+string(inner)+" lists platform linux/arm64, which its registry does not have: ")
+	require.ErrorContains(t, err, "dns: index "+string(inner)+" lists platform linux/arm64, which its source does not have: ")
 }
 
 // TestRegistryThatNeedsTheAttestationIsExplained mirrors to registries that accept an index only with all its manifests, and follows the

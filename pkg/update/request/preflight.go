@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	configv1 "github.com/openshift/api/config/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cluster-version/cvo/pkg/api"
@@ -24,6 +25,13 @@ func (r *Request) preflight(cv *configv1.ClusterVersion, target configv1.Update)
 	target.Mode = configv1.UpdateModePreflight
 	r.update(cv, target)
 	r.Message = fmt.Sprintf("Requested preflight of %s; 'cvo upgrade' shows its result", name)
+	if asked := reported.RequestedPreflight(cv); asked != nil && equality.Semantic.DeepEqual(*asked, target) { // the operator sees no new request
+		repeat := "run 'cvo upgrade --clear'"
+		if !reported.Completed(cv) { // without a request, the cluster would go back
+			repeat = "request the update to " + reported.Name(cv.Status.Desired.Version, cv.Status.Desired.Image) + " again"
+		}
+		r.Message = fmt.Sprintf("The preflight of %s was requested before; 'cvo upgrade' shows its result. To repeat it, first %s", name, repeat)
+	}
 	r.dryRunFirst = true
 	tried := false
 	r.checkStored = func(now *configv1.ClusterVersion) error {

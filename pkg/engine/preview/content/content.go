@@ -159,11 +159,13 @@ func (r *Release) inOtherVersions(m *manifest.Manifest) []*manifest.Manifest {
 	return others
 }
 
-// WithDefaults returns a copy of a live custom resource with the defaults of another version, which the server adds whenever it reads the
-// object in that version.
+// WithDefaults returns a copy of a live custom resource in another version, with the defaults of that version, which the server adds whenever it
+// reads the object in that version.
 func (r *Release) WithDefaults(object *unstructured.Unstructured, version string) *unstructured.Unstructured {
 	object = object.DeepCopy()
-	customresource.Default(r.definitions[object.GroupVersionKind().GroupKind()].object, version, object)
+	kind := object.GroupVersionKind().GroupKind()
+	object.SetGroupVersionKind(kind.WithVersion(version))
+	customresource.Default(r.definitions[kind].object, version, object)
 	return object
 }
 
