@@ -135,9 +135,9 @@ generate: ## Regenerate all generated files
 
 ##@ Test
 
-# Packages that test whole programs. Most of them take minutes. `make test` runs test/docs, of test/integration only MAIN_PATHS, and
-# of test/nodes only NODE_PATHS; `make outer`, `interop` and `e2e` run all. They run with -count 1, because Go's test cache does not track
-# the programs that they build.
+# Packages that test whole programs. Most of them take minutes. `make test` runs of test/docs what needs neither kubectl nor Helm, of
+# test/integration only MAIN_PATHS, and of test/nodes only NODE_PATHS; `make outer`, `interop` and `e2e` run all. They run with -count 1,
+# because Go's test cache does not track the programs that they build.
 WHOLE := chart|demo|docs|e2e|image|integration|interop|nodebench|nodes|property
 MODULE := github.com/cluster-version/cvo
 # The packages with the longest tests come first, so that others run in parallel with them.
@@ -215,7 +215,7 @@ test: packages commands crds kube-tools ## Run the tests that decide whether a c
 	  $(if $(PKG),,echo "part 1 of 3: $$(wc -w <<<"$$packages") packages (2 to 10 minutes on two cores; the first results come after up to 4 minutes)";) \
 	  $(call gotest,packages) -p $(PROCESSES) -vet=off -timeout 20m $(if $(PKG),-count 1) $$packages $(TESTFLAGS) || failed=1; \
 	  $(if $(PKG),,\
-	  echo 'part 2 of 3: tests that build programs, and the documentation (2 to 4 minutes)'; \
+	  echo 'part 2 of 3: tests that build programs, and the documentation (2 to 5 minutes)'; \
 	  $(call gotest,uncached) -vet=off -timeout 10m -count 1 $(UNCACHED) $(TESTFLAGS) || failed=1; \
 	  echo 'part 3 of 3: an install, an update and other main paths with the built cvo (2 to 5 minutes)'; \
 	  $(call gotest,paths) -vet=off -timeout 20m -count 1 -run '$(MAIN_PATHS)|$(NODE_PATHS)' ./test/integration ./test/nodes $(TESTFLAGS) || failed=1;) \

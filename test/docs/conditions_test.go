@@ -20,7 +20,6 @@ import (
 
 	"github.com/cluster-version/cvo/pkg/cli"
 	"github.com/cluster-version/cvo/pkg/cli/command"
-	"github.com/cluster-version/cvo/test/env"
 )
 
 // TestEveryReasonHasARemedy checks every reason that the operator may give in a condition, a precondition or a rejection. The pages must have
@@ -79,8 +78,6 @@ func TestPagesNameNoObsoleteReason(t *testing.T) {
 // TestRemedyCommandsParse checks that the commands in tables, which readers are to run, are valid.
 func TestRemedyCommandsParse(t *testing.T) {
 	t.Parallel()
-	kubectl, err := env.Tool("kubectl")
-	require.NoError(t, err)
 	seen := map[string]bool{}
 	for _, page := range userPages(t) {
 		for _, table := range tables(page.text) {
@@ -95,7 +92,7 @@ func TestRemedyCommandsParse(t *testing.T) {
 									require.NoError(t, parsedByCVO(words[1:]), "%s: %s", page.name, line)
 								}
 							case "kubectl":
-								require.NoError(t, parsedByKubectl(t, kubectl, words[1:]), "%s: %s", page.name, line)
+								require.NoError(t, parsedByKubectl(t, words[1:]), "%s: %s", page.name, line)
 							}
 						}
 					}

@@ -32,16 +32,24 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	configv1 "github.com/openshift/api/config/v1"
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/cluster-version/cvo/manifests"
+	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/author/assemble/input"
 	"github.com/cluster-version/cvo/pkg/author/assemble/program"
+	"github.com/cluster-version/cvo/pkg/engine/cluster"
 	updategraph "github.com/cluster-version/cvo/pkg/update/graph"
 	"github.com/cluster-version/cvo/test/env"
 	"github.com/cluster-version/cvo/test/fixture"
 	"github.com/cluster-version/cvo/test/fixture/authority"
 	"github.com/cluster-version/cvo/test/nodeimage"
+	"github.com/cluster-version/cvo/test/ring"
 )
 
 // binaries is the folder with cvo, as users have it, and with the program that plays the platform's operators.
@@ -69,15 +77,29 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// putTools fills a folder of the PATH with cvo's kubectl plugin, and with the kubectl and Helm that make kube-tools and make helm build.
+// outerTools are programs on the pages that `make test` lacks or does not run. There a substitute fails, so that a walk fails if it runs
+// one unnoticed.
+var outerTools = []string{"kubectl", "helm", "kustomize", "jq", "make"}
+
+// putTools fills a folder of the PATH with cvo's kubectl plugin. In the outer ring, it adds the kubectl and Helm that make kube-tools and make
+// helm build, otherwise substitutes of outerTools.
 func putTools(dir string) error {
-	kubectl, err := env.Tool("kubectl")
-	if err != nil {
-		return err
+	targets := map[string]string{"kubectl-cvo": "cvo", "kubectl_complete-cvo": "../../hack/kubectl_complete-cvo"}
+	if ring.Outer() {
+		kubectl, err := env.Tool("kubectl")
+		if err != nil {
+			return err
+		}
+		targets["kubectl"], targets["helm"] = kubectl, "../../bin/peers/helm"
+	} else {
+		for _, tool := range outerTools {
+			script := "#!/bin/sh\necho '" + tool + " runs only in make outer: see outerTools in test/docs' >&2\nexit 127\n"
+			if err := os.WriteFile(filepath.Join(dir, tool), []byte(script), 0o700); err != nil {
+				return err
+			}
+		}
 	}
-	for name, target := range map[string]string{
-		"kubectl-cvo": "cvo", "kubectl_complete-cvo": "../../hack/kubectl_complete-cvo", "kubectl": kubectl, "helm": "../../bin/peers/helm",
-	} {
+	for name, target := range targets {
 		if name != "kubectl-cvo" {
 			var err error
 			if target, err = filepath.Abs(target); err != nil {
@@ -112,18 +134,23 @@ type sandbox struct {
 	actors *exec.Cmd
 	// listen is the address of the operator's endpoint. The pages have the default address.
 	listen string
-	ran    int
+	// ran and omitted are the numbers of commands.
+	ran, omitted int
 }
 
 func newSandbox(t *testing.T) *sandbox {
 	t.Helper()
-	for _, tool := range []string{"bash", "jq", "sed"} {
+	needed := []string{"bash", "sed"}
+	if ring.Outer() {
+		needed = append(needed, "jq")
+		for _, tool := range []string{"kubectl", "helm"} {
+			_, err := os.Stat(filepath.Join(binaries, tool))
+			require.NoError(t, err, "run make kube-tools helm")
+		}
+	}
+	for _, tool := range needed {
 		_, err := exec.LookPath(tool)
 		require.NoError(t, err, "the documentation uses %s: install it", tool)
-	}
-	for _, tool := range []string{"kubectl", "helm"} {
-		_, err := os.Stat(filepath.Join(binaries, tool))
-		require.NoError(t, err, "run make kube-tools helm")
 	}
 	s := &sandbox{T: t, dir: t.TempDir(), registry: fixture.StartRegistry(t), digests: map[string]string{}}
 	s.updates = fixture.StartUpdateService(t, updategraph.Graph{})
@@ -357,13 +384,38 @@ func (s *sandbox) start(version string, repository []string) []string {
 // deployed starts the operator when its Deployment exists.
 func (s *sandbox) deployed(version string, repository ...string) {
 	s.Helper()
-	s.operator = s.background("bash", "-c", `until kubectl -n openshift-cluster-version get deployment cluster-version-operator; do sleep 0.2; done
-exec cvo `+strings.Join(s.start(version, repository), " "))
+	arguments, c, found := strings.Join(s.start(version, repository), " "), s.client(), s.path("deployed")
+	s.operator = s.background("bash", "-c", "until [ -e "+found+" ]; do sleep 0.1; done; exec cvo "+arguments)
+	ctx := s.Context()
+	go func() {
+		err := wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+			return c.Get(ctx, client.ObjectKey{Namespace: api.OperatorNamespace, Name: "cluster-version-operator"}, &appsv1.Deployment{}) == nil, nil
+		})
+		if err == nil {
+			_ = os.WriteFile(found, nil, 0o600)
+		}
+	}()
+}
+
+// client returns a client of the cluster.
+func (s *sandbox) client() client.Client {
+	s.Helper()
+	scheme, err := cluster.NewScheme()
+	require.NoError(s, err)
+	c, err := client.New(s.control.Config("docs"), client.Options{Scheme: scheme})
+	require.NoError(s, err)
+	return c
+}
+
+// namespace creates a namespace.
+func (s *sandbox) namespace(name string) {
+	s.Helper()
+	require.NoError(s, s.client().Create(s.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 }
 
 func (s *sandbox) environment() []string {
 	environment := []string{
-		"PATH=" + binaries + ":" + s.path("kubectl") + ":" + os.Getenv("PATH"), "HOME=" + s.dir, "XDG_RUNTIME_DIR=" + s.dir,
+		"PATH=" + binaries + ":" + os.Getenv("PATH"), "HOME=" + s.dir, "XDG_RUNTIME_DIR=" + s.dir,
 		"HTTPS_PROXY=" + s.proxy, "NO_PROXY=127.0.0.1,localhost", "SSL_CERT_FILE=" + s.path("authorities.pem"),
 		"SOURCE_DATE_EPOCH=1767225600", "TERM=dumb", "COLUMNS=120",
 	}

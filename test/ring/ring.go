@@ -21,8 +21,8 @@ func Stride() int {
 	return 3
 }
 
-// NeedOuter skips an expensive test except in the outer ring. It is for tests that repeat those of `make test` at another level, and for rare
-// failures of the tests' own tools.
+// NeedOuter skips an expensive test except in the outer ring. It is for tests that repeat those of `make test` at another level, for tests with
+// kubectl, Helm or another build, and for rare failures of the tests' own tools.
 func NeedOuter(t testing.TB) {
 	t.Helper()
 	if !Outer() {
