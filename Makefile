@@ -136,8 +136,8 @@ generate: ## Regenerate all generated files
 ##@ Test
 
 # Packages that test whole programs. Most of them take minutes. `make test` runs of test/docs what needs neither kubectl nor Helm, of
-# test/integration only MAIN_PATHS, and of test/nodes only NODE_PATHS; `make outer`, `interop` and `e2e` run all. They run with -count 1,
-# because Go's test cache does not track the programs that they build.
+# test/integration only MAIN_PATHS, and of test/nodes only NODE_PATHS; `make outer`, `property`, `interop` and `e2e` run all. They run with
+# -count 1, because Go's test cache does not track the programs that they build.
 WHOLE := chart|demo|docs|e2e|image|integration|interop|nodebench|nodes|property
 MODULE := github.com/cluster-version/cvo
 # The packages with the longest tests come first, so that others run in parallel with them.
@@ -225,8 +225,8 @@ test: packages commands crds kube-tools ## Run the tests that decide whether a c
 # Each ring runs even if another failed. At the end, the times and the failed tests are listed. With ALL_RINGS, rings keep each other's
 # results.
 .PHONY: test-all
-test-all: whole commands jq ## Run all rings: check, test, race, outer, interop, e2e and macos, sequentially, even if one fails
-	@$(interrupted); ($(lock); rm -rf $(RESULTS)); times= failed=0; for ring in check test race outer interop e2e macos; do \
+test-all: whole commands jq ## Run all rings: check, test, race, outer, property, interop, e2e and macos, sequentially, even if one fails
+	@$(interrupted); ($(lock); rm -rf $(RESULTS)); times= failed=0; for ring in check test race outer property interop e2e macos; do \
 	    start=$$SECONDS result=passed; \
 	    $(MAKE_COMMAND) $$ring ALL_RINGS=1 || { result=failed failed=1; }; \
 	    times+="  $$ring $$result after $$((SECONDS - start)) s"$$'\n'; \
@@ -248,10 +248,10 @@ race: packages commands crds kube-tools ## Run the tests of packages with gorout
 MORE = $(shell { grep -rlE --include='*_test.go' 'ring[.](Outer|Stride|NeedOuter)' .; \
   grep -rlE --include='*_test.go' --exclude-dir=cli 'fixture[.](Often|HostileYAML)' .; } | xargs -n 1 dirname | sort -u | grep -vE '^./test/($(WHOLE))$$')
 
-# The longest packages come first, as above.
+# The longest packages come first, as above. test/property is a ring of its own.
 .PHONY: outer
-outer: whole commands jq crds node-tools helm ## Run the tests of whole programs: integration, nodes, Helm, docs, histories, the benchmark of nodes
-	@$(lock); packages=$$(go list ./test/integration ./test/nodes ./test/image ./test/... | grep -E '/test/($(WHOLE))$$' | grep -vE '/(e2e|interop)$$'); failed=0; $(interrupted); \
+outer: whole commands jq crds node-tools helm ## Run the tests of whole programs: integration, nodes, Helm, docs, the benchmark of nodes
+	@$(lock); packages=$$(go list ./test/integration ./test/nodes ./test/image ./test/... | grep -E '/test/($(WHOLE))$$' | grep -vE '/(e2e|interop|property)$$'); failed=0; $(interrupted); \
 	  CVO_RING=outer $(call gotest,outer) -vet=off -timeout 45m -count 1 $$packages $(TESTFLAGS) || failed=1; \
 	  CVO_RING=outer $(call gotest,more) -vet=off -timeout 20m -count 1 $(MORE) $(TESTFLAGS) || failed=1; \
 	  [ $$failed -ne 0 ] || go run ./hack/results ran $(RESULTS)/outer.json $(RESULTS)/more.json || failed=1; exit $$failed

@@ -283,10 +283,24 @@ func roll(states map[string]*state, rel releaseData) {
 		default:
 			want := flatten(m.kind.shape, m.marked())
 			s.contested = false
+			s.giveUpScale(m.kind, want)
 			s.apply(m.kind, engine, want)
 			s.sent = want
 			maps.Copy(s.ever, want)
 		}
+	}
+}
+
+// giveUpScale models that a manifest without replicas keeps the number that an earlier one has set. It belongs to no release from then on.
+func (s *state) giveUpScale(k kind, want map[string]leaf) {
+	name := parsePath("spec.replicas").String()
+	if _, sets := want[name]; sets || !k.scales || !s.fields[name].owners[engine] {
+		return
+	}
+	owners := s.fields[name].owners
+	delete(owners, engine)
+	if len(owners) == 0 {
+		owners["no one (kept scale)"] = true
 	}
 }
 
