@@ -163,8 +163,8 @@ NODE_PATHS := ^(TestOperatorInstallsAndUpdatesTheNodeStage|TestPoolsUpdateWithin
 gotest = $(GOTESTSUM) --format $(or $(2),standard-quiet) --jsonfile $(RESULTS)/$(1).json --hide-summary skipped --
 ran = && go run ./hack/results ran $(RESULTS)/$(1).json
 
-# failures lists the failed tests, from the results of several runs of gotest.
-failures = [ $$failed -eq 0 ] || { echo 'what failed:'; go run ./hack/results failed $(RESULTS)/*.json | sed 's/^/  /' | grep . || echo '  no test: see the error above'; echo 'how to run one of them alone: docs/dev/testing.md, "If something fails"'; }
+# failures lists the failed tests, from the results of several runs of gotest: those in PARTS, else all.
+failures = [ $$failed -eq 0 ] || { echo 'what failed:'; go run ./hack/results failed $(or $(PARTS),$(RESULTS)/*.json) | sed 's/^/  /' | grep . || echo '  no test: see the error above'; echo 'how to run one of them alone: docs/dev/testing.md, "If something fails"'; }
 
 # interrupted ends a recipe after Ctrl-C. gotestsum lists the tests that it interrupts as failed.
 interrupted = trap 'echo "interrupted: some of the tests listed as failed had not ended" >&2; exit 130' INT
@@ -210,6 +210,7 @@ commands:
 # `make verify` vets the tests, so `go test` need not. PKG may select tests of test/, which build programs whose sources the cache of
 # `go test` does not track.
 .PHONY: test
+test: PARTS = $(patsubst %,$(RESULTS)/%.json,packages $(if $(PKG),,uncached paths))
 test: packages commands crds kube-tools ## Run the tests that decide whether a change may land (PKG=./pkg/...); CVO_TESTDATA=DIR adds those on real releases
 	@$(lock); packages="$(or $(PKG),$(CACHED))"; $(if $(ALL_RINGS),,rm -rf $(RESULTS);) failed=0; $(interrupted); \
 	  $(if $(PKG),,echo "part 1 of 3: $$(wc -w <<<"$$packages") packages (2 to 10 minutes on two cores; the first results come after up to 4 minutes)";) \
@@ -219,8 +220,8 @@ test: packages commands crds kube-tools ## Run the tests that decide whether a c
 	  $(call gotest,uncached) -vet=off -timeout 10m -count 1 $(UNCACHED) $(TESTFLAGS) || failed=1; \
 	  echo 'part 3 of 3: an install, an update and other main paths with the built cvo (2 to 5 minutes)'; \
 	  $(call gotest,paths) -vet=off -timeout 20m -count 1 -run '$(MAIN_PATHS)|$(NODE_PATHS)' ./test/integration ./test/nodes $(TESTFLAGS) || failed=1;) \
-	  [ $$failed -ne 0 ] || go run ./hack/results ran $(RESULTS)/*.json || failed=1; \
-	  go run ./hack/results slowest $(RESULTS)/*.json || true; $(failures); exit $$failed
+	  [ $$failed -ne 0 ] || go run ./hack/results ran $(PARTS) || failed=1; \
+	  go run ./hack/results slowest $(PARTS) || true; $(failures); exit $$failed
 
 # Each ring runs even if another failed. At the end, the times and the failed tests are listed. With ALL_RINGS, rings keep each other's
 # results.

@@ -291,7 +291,7 @@ func TestLaggingWatchKeepsTheClaim(t *testing.T) {
 	t.Parallel()
 	l := newLeader(t, nil)
 	l.state = state{phase: standby, claimed: true}
-	l.Candidate.lease = newLeaseView(clock.RealClock{}, l.ack.leases, l.ack.name)
+	l.Candidate.lease = newLeaseView(clock.RealClock{}, l.ack.leases, "missing") // so this watch never reports the present holder
 	stale := l.lease(t)
 	stale.Spec.HolderIdentity = new(api.UninstallHolder)
 	l.Candidate.lease.update(func(s *leaseSeen) { s.synced = true })
