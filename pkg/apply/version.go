@@ -159,7 +159,9 @@ func (s *submission) setManagers(ctx context.Context, resourceVersion string, en
 
 // wroteByUpdate reports whether managedFields have an entry of a manager with our name that wrote by update.
 func wroteByUpdate(entries []metav1.ManagedFieldsEntry) bool {
-	return slices.ContainsFunc(entries, func(e metav1.ManagedFieldsEntry) bool { return e.Manager == api.FieldManager && ownership.IsFormerManager(&e) })
+	return slices.ContainsFunc(entries, func(e metav1.ManagedFieldsEntry) bool {
+		return e.Manager == api.FieldManager && ownership.IsFormerManager(&e)
+	})
 }
 
 // definition returns the CustomResourceDefinition of the object's kind, or an empty one for a built-in kind.

@@ -978,8 +978,10 @@ func TestDefaultsThatAreNotStoredHaveNoOwner(t *testing.T) {
 			const before = "{port: 80, note: dropped}"
 			first, next := widget("v1", slug(tt.name), before), widget("v1", slug(tt.name), "{port: 81}")
 			a := a.With(apply.Options{
-				UID:    tt.prepare(t, widget("v1beta1", slug(tt.name), before), first),
-				Former: func(context.Context, manifest.ID) ([]*manifest.Manifest, error) { return []*manifest.Manifest{first}, nil },
+				UID: tt.prepare(t, widget("v1beta1", slug(tt.name), before), first),
+				Former: func(context.Context, manifest.ID) ([]*manifest.Manifest, error) {
+					return []*manifest.Manifest{first}, nil
+				},
 			})
 			must(t, a, next)
 			obj := live(t, next)

@@ -244,7 +244,7 @@ func TestLintFindsPlaceholdersThatNoImageReplaces(t *testing.T) {
 // TestMisspelledPlaceholdersAreReported has an image-references with a placeholder that no manifest contains, and one that a manifest contains.
 func TestMisspelledPlaceholdersAreReported(t *testing.T) {
 	tags := "kind: ImageStream\nspec:\n  tags:\n"
-	for _, name := range []string{"wbe", "web"} {
+	for _, name := range []string{"we", "web"} {
 		tags += "  - name: " + name + "\n    from: {kind: DockerImage, name: placeholder.example.com/" + name + "}\n"
 	}
 	const digest = "registry.example.com/web@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
@@ -252,9 +252,9 @@ func TestMisspelledPlaceholdersAreReported(t *testing.T) {
 		"web/web.yaml":         plainManifests + "---\napiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: web}\nspec:\n  containers:\n  - name: web\n    image: placeholder.example.com/web\n",
 		"web/image-references": tags,
 	})
-	_, errs, err := runCvo(t, "release", "new", "--from-dir", dir, "--name", "1.0.0", "--no-operator", "--offline", "--dry-run", "wbe="+digest, "web="+digest)
+	_, errs, err := runCvo(t, "release", "new", "--from-dir", dir, "--name", "1.0.0", "--no-operator", "--offline", "--dry-run", "we="+digest, "web="+digest)
 	require.NoError(t, err, errs)
-	assert.Contains(t, errs, `component web: image-references replaces "placeholder.example.com/wbe" with image wbe, but no manifest contains that text`)
+	assert.Contains(t, errs, `component web: image-references replaces "placeholder.example.com/we" with image we, but no manifest contains that text`)
 	assert.NotContains(t, errs, `"placeholder.example.com/web"`)
 }
 

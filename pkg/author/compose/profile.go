@@ -1,7 +1,6 @@
 package compose
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -16,6 +15,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/author/annotate"
 	"github.com/cluster-version/cvo/pkg/author/assemble"
 	"github.com/cluster-version/cvo/pkg/author/assemble/input"
+	"github.com/cluster-version/cvo/pkg/author/assemble/substitute"
 	"github.com/cluster-version/cvo/pkg/inclusion"
 	"github.com/cluster-version/cvo/pkg/manifest"
 )
@@ -121,14 +121,9 @@ func (in *Inputs) annotateComponent(c *input.Component, profile string) error {
 // unused describes the placeholders of a component's image-references that none of its files contains.
 func unused(c *input.Component) []string {
 	var list []string
-	for _, tag := range c.References {
-		if tag.From == nil || tag.From.Name == "" {
-			continue // assembling the release reports it
-		}
-		if !slices.ContainsFunc(c.Files, func(f input.File) bool { return bytes.Contains(f.Data, []byte(tag.From.Name)) }) {
-			list = append(list, fmt.Sprintf("component %s: %s replaces %q with image %s, but no manifest contains that text",
-				c.Name, input.ReferencesFile, tag.From.Name, tag.Name))
-		}
+	for _, tag := range substitute.Unused(c) {
+		list = append(list, fmt.Sprintf("component %s: %s replaces %q with image %s, but no manifest contains that text",
+			c.Name, input.ReferencesFile, tag.From.Name, tag.Name))
 	}
 	return list
 }

@@ -359,7 +359,8 @@ func TestFieldsOfLaterVersionsAreReported(t *testing.T) {
 	assert.Equal(t, Modify, back.Verdict)
 	assert.Equal(t, []difference.Field{
 		{Op: difference.Modified, Path: "spec.accessPolicy", Old: "allow", New: "deny"},
-		{Op: difference.Removed, Path: "spec.ours", Old: "x"}, {Op: difference.Removed, Path: "spec.theirs", Old: "y"},
+		{Op: difference.Removed, Path: "spec.ours", Old: "x"},
+		{Op: difference.Removed, Path: "spec.theirs", Old: "y"},
 	}, back.Fields)
 	assert.Len(t, report.Objects, 1, "the server adds the default of the others again, and the update does not apply an object that keeps its version")
 

@@ -42,14 +42,41 @@ func placeholders(component string, refs []imagev1.TagReference, pullspecs map[s
 			return nil, MissingImage(component, tag.Name)
 		}
 	}
-	// A placeholder may be a prefix of another. The longer one takes precedence.
+	longestFirst(rules)
+	return rules, nil
+}
+
+// longestFirst sorts rules. A placeholder may be a prefix of another. The longer one takes precedence.
+func longestFirst(rules []placeholder) {
 	sorted.By(rules, func(a, b placeholder) int {
 		if len(a.from) != len(b.from) {
 			return len(b.from) - len(a.from)
 		}
 		return strings.Compare(a.from, b.from)
 	})
-	return rules, nil
+}
+
+// Unused returns the tags in a component's image-references whose placeholder is in none of the component's files. It omits tags without a
+// placeholder.
+func Unused(c *input.Component) []imagev1.TagReference {
+	var rules []placeholder
+	var tags []imagev1.TagReference
+	for _, tag := range c.References {
+		if tag.From != nil && tag.From.Name != "" {
+			tags = append(tags, tag)
+			rules = append(rules, placeholder{from: tag.From.Name, to: tag.From.Name})
+		}
+	}
+	longestFirst(rules)
+	used := map[string]bool{}
+	for _, f := range c.Files {
+		for at := 0; at < len(f.Data); {
+			from, end := matchImage(f.Data, at, rules, delimited)
+			used[from] = true
+			at = max(at+1, end)
+		}
+	}
+	return slices.DeleteFunc(tags, func(tag imagev1.TagReference) bool { return used[tag.From.Name] })
 }
 
 // MissingImage returns the error about an image in a component's image-references that the release lacks.
