@@ -987,7 +987,7 @@ func TestDefaultsThatAreNotStoredHaveNoOwner(t *testing.T) {
 			obj := live(t, next)
 			assert.Equal(t, map[string]any{"port": int64(81)}, obj.Object["spec"])
 			for _, e := range obj.GetManagedFields() {
-				assert.False(t, e.Manager == api.FieldManager && e.Operation == metav1.ManagedFieldsOperationUpdate, "%s", e.FieldsV1.Raw)
+				assert.False(t, e.Manager == api.FieldManager && e.Operation == metav1.ManagedFieldsOperationUpdate, "%s", e.FieldsV1.GetRawString())
 			}
 			record.drain()
 			must(t, a, next)
