@@ -18,15 +18,18 @@ import (
 // staleRetry is the time between two checks whether a stale cache has caught up.
 const staleRetry = 50 * time.Millisecond
 
-// pendingChecks is how often preconditions are checked, every acceptRetry.First, before obstacles that are not known yet reject a release.
+// pendingRetry is the time until work that could not start is repeated, or work whose answer is not known yet.
+const pendingRetry = 2 * time.Second
+
+// pendingChecks is how often preconditions are checked, every pendingRetry, before obstacles that are not known yet reject a release.
 // That is longer than a pass needs to look for the objects that the release deletes.
 const pendingChecks = 10
 
 // Backoff of an acceptance that failed for transient reasons. It notices a recovered registry within half a minute. A failed precondition
 // is usually checked again earlier, because a watch reports the change.
 var (
-	acceptRetry       = backoff.Doubling{First: 2 * time.Second, Max: 30 * time.Second}
-	preconditionRetry = backoff.Doubling{First: acceptRetry.First, Max: accept.MaxPause}
+	acceptRetry       = backoff.Doubling{First: pendingRetry, Max: 30 * time.Second}
+	preconditionRetry = backoff.Doubling{First: pendingRetry, Max: accept.MaxPause}
 )
 
 func (c *Reconciler) acceptStep(log logr.Logger, key string, target request.Target, settings accept.Settings) func(context.Context) background.Next {
@@ -35,7 +38,7 @@ func (c *Reconciler) acceptStep(log logr.Logger, key string, target request.Targ
 	return func(ctx context.Context) background.Next {
 		cv := &configv1.ClusterVersion{}
 		if err := c.client.Get(ctx, types.NamespacedName{Name: c.options.Name}, cv); err != nil {
-			return background.Next{After: acceptRetry.First}
+			return background.Next{After: pendingRetry}
 		}
 		if c.publisher.Behind(cv) > 0 {
 			return background.Next{After: staleRetry}
@@ -62,7 +65,7 @@ func (c *Reconciler) acceptStep(log logr.Logger, key string, target request.Targ
 		}
 		if !missing && a.Undecided && pending < pendingChecks {
 			pending++
-			return background.Next{After: acceptRetry.First} // the last answer stays
+			return background.Next{After: pendingRetry} // the last answer stays
 		}
 		pending = 0
 		report(a)

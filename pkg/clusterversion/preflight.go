@@ -65,7 +65,7 @@ func (c *Reconciler) preflightStep(log logr.Logger, r *round, target request.Tar
 	return func(ctx context.Context) background.Next {
 		cv := &configv1.ClusterVersion{}
 		if err := c.client.Get(ctx, types.NamespacedName{Name: c.options.Name}, cv); err != nil {
-			return background.Next{After: acceptRetry.First}
+			return background.Next{After: pendingRetry}
 		}
 		report := func(account api.Preflight) {
 			c.control.ReportPreflight(ctx, account)
@@ -85,7 +85,7 @@ func (c *Reconciler) preflightStep(log logr.Logger, r *round, target request.Tar
 		}
 		if f.Acceptance.Undecided && undecided < pendingChecks {
 			undecided++
-			return background.Next{After: acceptRetry.First} // the preflight still runs
+			return background.Next{After: pendingRetry} // the preflight still runs
 		}
 		c.unretrievedAhead.Store(f.Acceptance.Err != nil && f.Acceptance.Step == api.ReasonRetrievePayload)
 		ended := metav1.NewTime(c.clock.Now().UTC().Truncate(time.Second))

@@ -296,7 +296,7 @@ func (c *Reconciler) accept(ctx context.Context, r *round) error {
 			r.latest = news.Delayed(err)
 		case err != nil:
 			r.latest = news.Rejected(err)
-			r.within(acceptRetry.First)
+			r.within(pendingRetry)
 		default:
 			c.control.Plan("", "", false)
 			c.underway.supersede()

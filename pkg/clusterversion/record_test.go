@@ -44,7 +44,7 @@ func TestFailedRecordIsRetriedWithoutAnEvent(t *testing.T) {
 		result := s.reconcile(t)
 		assert.Empty(t, s.get(t).Status.History, "the release is not accepted")
 		assert.Positive(t, result.RequeueAfter)
-		assert.LessOrEqual(t, result.RequeueAfter, acceptRetry.First)
+		assert.LessOrEqual(t, result.RequeueAfter, pendingRetry)
 	}
 }
 

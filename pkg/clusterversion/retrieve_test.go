@@ -60,6 +60,19 @@ func TestChangedInputsTriggerARetrieval(t *testing.T) {
 	assert.Equal(t, 1, work[background.SlotPreflight])
 }
 
+// TestFailedRetrievalIsRetriedWithinHalfAMinute requests a release from a registry that is down.
+func TestFailedRetrievalIsRetriedWithinHalfAMinute(t *testing.T) {
+	registry, work := newShelf("1.0.0"), slots{}
+	registry.err = errors.New("connection refused")
+	s := newScribe(t, func(p *parts) { p.stages, p.runner = registry.stages(), work })
+	s.reconcile(t)
+	for _, want := range []time.Duration{2, 4, 8, 16, 30, 30} {
+		assert.Equal(t, background.Next{After: want * time.Second}, work[background.SlotAccept].step(t.Context()))
+	}
+	registry.err = nil
+	assert.Equal(t, background.Next{Done: true}, work[background.SlotAccept].step(t.Context()))
+}
+
 // TestChangedObstaclesTriggerAnAttempt acknowledges a gate that has rejected a release.
 func TestChangedObstaclesTriggerAnAttempt(t *testing.T) {
 	work, cluster := wakes{}, upgradeable.Cluster{Gates: upgradeable.ConfigMap{Found: true, Data: map[string]string{"ack-1.0-storage": "Storage changes."}}}

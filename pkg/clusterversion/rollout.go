@@ -67,7 +67,7 @@ func (w *rolling) step(ctx context.Context) background.Next {
 			if !errors.Is(err, errSuperseded) && w.obstructed(err) {
 				w.log.Error(err, "cannot plan the rollout")
 			}
-			return background.Next{After: acceptRetry.First}
+			return background.Next{After: pendingRetry}
 		}
 	}
 	if err := w.engine.Prepare(ctx); err != nil {

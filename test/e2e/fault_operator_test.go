@@ -120,7 +120,6 @@ func testFaultNode(t *testing.T, s *site) {
 	t.Cleanup(connect)
 	second := o.leader(leader, patience)
 	took := time.Since(lost)
-	assert.Less(t, took, 20*time.Second+slower)
 	o.resume()
 	cv := o.await("another leader to complete the update or to report its wait", func(cv *configv1.ClusterVersion) bool {
 		return cv.Status.History[0].State == configv1.CompletedUpdate ||

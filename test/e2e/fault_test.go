@@ -22,13 +22,6 @@ import (
 	"github.com/cluster-version/cvo/test/env"
 )
 
-// reportedWithin is how long the operator may take to report the exact cause, after a fault during an update or after the request for an
-// update during a fault. slower is the allowance for a busy machine.
-const (
-	reportedWithin = 30 * time.Second
-	slower         = 30 * time.Second
-)
-
 // changedComponent is the component, besides the operator itself, that an update with a fault changes.
 const changedComponent = "example-dns"
 
@@ -105,7 +98,7 @@ func (o *scenario) awaitMessage(kind string, words ...string) {
 	o.Helper()
 	var reported configv1.ClusterOperatorStatusCondition
 	cv := &configv1.ClusterVersion{}
-	if !awaitObject(o.testPlatform, cv, "", api.ClusterVersionName, reportedWithin+slower, func() bool {
+	if !awaitObject(o.testPlatform, cv, "", api.ClusterVersionName, patience, func() bool {
 		reported = condition(cv, kind)
 		text := fmt.Sprintf("%s|%s|%s", reported.Status, reported.Reason, reported.Message)
 		return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(text, word) })

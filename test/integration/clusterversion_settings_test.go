@@ -61,7 +61,7 @@ func featureGate(t *testing.T, l *testPlatform) {
 	require.NoError(t, err)
 	l.create(filepath.Join(dir, "0000_10_config-operator_01_featuregates.crd.yaml"))
 	gates := &configv1.FeatureGate{ObjectMeta: metav1.ObjectMeta{Name: "cluster"}}
-	require.Eventually(t, func() bool { return l.client.Create(t.Context(), gates) == nil }, 30*time.Second, 100*time.Millisecond)
+	require.Eventually(t, func() bool { return l.client.Create(t.Context(), gates) == nil }, patience, 100*time.Millisecond)
 	l.enable("4.5.0", "Sparkle")
 	l.gets("sparkle")
 	l.await("the cluster to be at rest", 30*time.Second, at("4.5.0"))

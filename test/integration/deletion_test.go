@@ -74,7 +74,7 @@ func (l *testPlatform) awaitEvent(reason, message string) {
 		return slices.ContainsFunc(list.Items, func(e corev1.Event) bool {
 			return e.Reason == reason && strings.Contains(e.Message, message) && e.Count == 1
 		})
-	}, 30*time.Second, 50*time.Millisecond, "waiting for event %s: %s", reason, message)
+	}, patience, 50*time.Millisecond, "waiting for event %s: %s", reason, message)
 }
 
 // assertUntouched checks that the operator wrote no object of a release in that time.
@@ -182,7 +182,7 @@ func TestNothingIsWrittenAfterTheClusterVersionIsDeleted(t *testing.T) {
 	require.NoError(t, l.client.Update(t.Context(), cv))
 	require.Eventually(t, func() bool {
 		return apierrors.IsNotFound(l.client.Get(t.Context(), client.ObjectKey{Name: "version"}, cv))
-	}, 10*time.Second, 10*time.Millisecond)
+	}, patience, 10*time.Millisecond)
 	created = time.Now()
 	uid = l.createVersion()
 	l.await("a release to complete again", 2*time.Minute, func(cv *configv1.ClusterVersion) bool {

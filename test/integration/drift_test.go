@@ -14,10 +14,7 @@ import (
 	"github.com/cluster-version/cvo/test/vandal"
 )
 
-const (
-	driftEdits = 200
-	driftWait  = time.Minute
-)
+const driftEdits = 200
 
 // TestDriftIsRepairedByOneWrite changes, deletes and unlabels objects of twenty kinds of an installed platform, one by one. One write must
 // repair each.
@@ -45,7 +42,7 @@ func (p *platform) vandalize(dir string, n int) (kinds int) {
 	filter := inclusion.Filter{Capabilities: inclusion.AllCapabilities(nil)}
 	loaded, err := payload.Load(os.DirFS(dir), "release", payload.Options{Filter: filter})
 	require.NoError(p.t, err)
-	v, err := vandal.New(p.env.Config("vandal"), loaded.Manifests, driftWait, rand.New(rand.NewPCG(1, 1)))
+	v, err := vandal.New(p.env.Config("vandal"), loaded.Manifests, patience, rand.New(rand.NewPCG(1, 1)))
 	require.NoError(p.t, err)
 	edits, kinds := vandal.Plan(loaded.Manifests, n, rand.New(rand.NewPCG(1, 0)))
 	require.Len(p.t, edits, n)

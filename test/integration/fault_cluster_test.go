@@ -172,13 +172,8 @@ func webhookDown(f *faultPlatform) {
 	f.update(configv1.Update{Image: img.ByDigest()})
 	o.awaitMessage(api.Failing, "True|UpdatePayloadClusterError|", "ConfigMap tiny-a/settings", `failed calling webhook "guardian.example.com"`,
 		"connection refused", "repair the service behind webhook guardian.example.com")
-	// By now the pauses between two attempts would be long.
-	begun := time.Now()
-	require.Eventually(f.t, func() bool { return time.Since(begun) > 15*time.Second }, time.Minute, 100*time.Millisecond)
 	g.listen(g.address)
-	back := time.Now()
-	o.over(back)
-	assert.Less(f.t, o.result, 10*time.Second+slower)
+	o.over(time.Now())
 	g.remove()
 }
 

@@ -21,14 +21,6 @@ import (
 	"github.com/cluster-version/cvo/test/fault"
 )
 
-// reportedWithin is the longest time until the operator reports the exact cause, counted from the fault or from the request for an update
-// during it. It is also the longest time until the update completes, counted from the end of the fault. slower is the allowance for a busy
-// machine.
-const (
-	reportedWithin = 30 * time.Second
-	slower         = 30 * time.Second
-)
-
 // faultPlatform is a cluster on which faults occur one after another. Its releases are the tiny platform's.
 type faultPlatform struct {
 	*testPlatform
@@ -105,7 +97,7 @@ func (f *faultPlatform) begin(name, version string) *scenario {
 // awaitMessage waits until the message of a condition contains all of these words.
 func (o *scenario) awaitMessage(kind configv1.ClusterStatusConditionType, words ...string) string {
 	o.f.t.Helper()
-	cv := o.f.awaitWithin(fmt.Sprintf("%s to report %q", kind, words), reportedWithin+slower, func(cv *configv1.ClusterVersion) bool {
+	cv := o.f.await(fmt.Sprintf("%s to report %q", kind, words), patience, func(cv *configv1.ClusterVersion) bool {
 		message := condition(cv, kind)
 		for _, word := range words {
 			if !strings.Contains(message, word) {
@@ -122,7 +114,7 @@ func (o *scenario) awaitMessage(kind configv1.ClusterStatusConditionType, words 
 // over waits for the update to complete after the end of the fault. No object may have been written twice.
 func (o *scenario) over(since time.Time) {
 	o.f.t.Helper()
-	o.f.awaitWithin(o.version+" to complete", reportedWithin+slower, at(o.version))
+	o.f.await(o.version+" to complete", patience, at(o.version))
 	o.result = time.Since(since)
 	twice := o.f.writtenTwice(o.version, o.startedAt)
 	assert.Zero(o.f.t, twice, "no object is changed twice for one release")

@@ -175,7 +175,7 @@ func (l *tagPlatform) inventoried(img release.Image) {
 	require.Eventually(l.t, func() bool {
 		inv, err := inventory.NewStore(core, api.OperatorNamespace, "version").Load(l.t.Context())
 		return err == nil && inv.Digest == string(img.Digest)
-	}, 30*time.Second, 50*time.Millisecond, "waiting for the inventory to name %s", img.ByDigest())
+	}, patience, 50*time.Millisecond, "waiting for the inventory to name %s", img.ByDigest())
 }
 
 // recreated deletes and recreates the ClusterVersion.

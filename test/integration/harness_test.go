@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
@@ -44,7 +45,7 @@ func TestMain(m *testing.M) {
 	env.SetParallel(parallel)
 	dir, err := os.MkdirTemp("", "cvo-integration-")
 	if err == nil {
-		packages := []string{"../../cmd/cvo", "../operators", "../measure"}
+		packages := []string{"../../cmd/cvo", "../operators", "../measure", "../patient"}
 		if hasAhead {
 			packages = append(packages, "../ahead")
 		}
@@ -207,26 +208,51 @@ var shortLease = []string{"--leader-elect-lease-duration", "10s", "--leader-elec
 // operator starts cvo and restarts it if it ends by itself. Its lease outlasts a machine that is busy for half a minute.
 func (p *platform) operator(image string, more ...string) *process {
 	p.t.Helper()
-	return p.keep("cvo", append([]string{
+	return p.operatorOf("cvo", image, more...)
+}
+
+// patient starts an operator like operator, but without timed attempts to accept a rejected release.
+func (p *platform) patient(image string, more ...string) *process {
+	p.t.Helper()
+	return p.operatorOf("patient", image, more...)
+}
+
+// awaitTrigger edits an input of the retrieval of a rejected release until a patient operator attempts it again. On a busy machine, its
+// watches may begin after the first edit. patch is a merge patch with the number of the edit.
+func (p *platform) awaitTrigger(operator *process, input client.Object, patch string) {
+	p.t.Helper()
+	attempts := func() int {
+		data, err := os.ReadFile(operator.log)
+		if err != nil {
+			return 0
+		}
+		return strings.Count(string(data), `"release not accepted"`)
+	}
+	before, edits := attempts(), 0
+	require.Eventually(p.t, func() bool {
+		edits++
+		err := p.client.Patch(p.t.Context(), input, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, patch, edits)))
+		return err == nil && attempts() > before
+	}, patience, 100*time.Millisecond, "waiting for an edit to trigger an attempt")
+}
+
+// operatorOf starts a binary like operator.
+func (p *platform) operatorOf(binary, image string, more ...string) *process {
+	p.t.Helper()
+	return p.keep(binary, append([]string{
 		"start", "--release-image", image, "--trust", p.trust,
 		"--payload-cache", filepath.Join(p.dir, "cache"), "--listen", "", "--leader-elect-lease-duration", "40s",
 		"--leader-elect-renew-deadline", "30s", "--leader-elect-retry-period", "1s",
 	}, more...)...)
 }
 
-// patience is the minimum timeout of await, because a machine that runs other tests in parallel is slow. Tests of a time limit use
-// awaitWithin.
+// patience is the minimum timeout of await, because a machine that runs other tests in parallel is slow.
 const patience = 5 * time.Minute
 
 // await watches the ClusterVersion until it satisfies the condition.
 func (p *platform) await(what string, timeout time.Duration, condition func(*configv1.ClusterVersion) bool) *configv1.ClusterVersion {
 	p.t.Helper()
-	return p.awaitWithin(what, max(timeout, patience), condition)
-}
-
-// awaitWithin is await with an exact timeout.
-func (p *platform) awaitWithin(what string, timeout time.Duration, condition func(*configv1.ClusterVersion) bool) *configv1.ClusterVersion {
-	p.t.Helper()
+	timeout = max(timeout, patience)
 	ctx, cancel := context.WithTimeout(p.t.Context(), timeout)
 	defer cancel()
 	var last *configv1.ClusterVersion

@@ -111,7 +111,7 @@ func (l *tagPlatform) recorded(what string, condition func(request map[string]an
 	require.Eventually(l.t, func() bool {
 		request, _, err := unstructured.NestedMap(l.record().Object, "status", "request")
 		return err == nil && condition(request)
-	}, 30*time.Second, 20*time.Millisecond, what)
+	}, patience, 20*time.Millisecond, what)
 }
 
 // stopped stops the operator during an attack.
@@ -215,7 +215,7 @@ func TestMovedTagIsNotResolvedAgain(t *testing.T) {
 				for _, field := range []string{"request", "releases", "forced"} {
 					assert.Equal(collect, want[field], status[field])
 				}
-			}, 20*time.Second, 20*time.Millisecond)
+			}, patience, 20*time.Millisecond)
 		}
 		l.handOver()
 		l.assertStays("4.6.0", accepted)
@@ -456,7 +456,7 @@ func (l *tagPlatform) dropRecordFields() {
 	require.Eventually(l.t, func() bool { // the API server has loaded the definition
 		_, found, _ := unstructured.NestedMap(l.record().Object, "status", "request")
 		return !found
-	}, 30*time.Second, 20*time.Millisecond)
+	}, patience, 20*time.Millisecond)
 	require.NoError(l.t, l.client.Update(l.t.Context(), l.record()))
 }
 
@@ -466,7 +466,7 @@ func (l *tagPlatform) deleteDefinition() {
 	require.NoError(l.t, l.client.Delete(l.t.Context(), crd))
 	require.Eventually(l.t, func() bool {
 		return apierrors.IsNotFound(l.client.Get(l.t.Context(), client.ObjectKeyFromObject(crd), crd))
-	}, 30*time.Second, 20*time.Millisecond)
+	}, patience, 20*time.Millisecond)
 }
 
 // TestOwnReleaseHasPreconditions requests the release with which the operator was started after a later one has completed.
@@ -528,7 +528,7 @@ func TestRecordGuardAdmitsOnlyAccountsWithItsVerb(t *testing.T) {
 	}
 	writer := as("writer")
 	// The API server compiles the policy in the background and accepts requests until then. Repeat dry runs until it rejects one.
-	require.Eventually(t, func() bool { return rejected(writer.Create(t.Context(), status(), client.DryRunAll)) }, 30*time.Second, 100*time.Millisecond)
+	require.Eventually(t, func() bool { return rejected(writer.Create(t.Context(), status(), client.DryRunAll)) }, patience, 100*time.Millisecond)
 	for _, user := range []string{account, "administrator"} {
 		mine := status()
 		require.NoError(t, as(user).Create(t.Context(), mine), user)

@@ -101,31 +101,30 @@ func TestShopTeamCannotSignThePlatform(t *testing.T) {
 	})
 }
 
-// TestEditedImagePolicyIsJudgedAtOnce rejects a release until the time between two attempts is long, and then edits, adds
-// and deletes ClusterImagePolicies that reject it.
+// TestEditedImagePolicyIsJudgedAtOnce edits, adds and deletes ClusterImagePolicies that reject a release. The operator makes no timed attempts,
+// so each change must trigger one.
 //
 //threat:clusterimagepolicy-edited-while
 func TestEditedImagePolicyIsJudgedAtOnce(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
+	s := newShopOf(t, "patient")
 	policy := imagePolicy("shop", s.host+"/platform", s.shop.pem)
 	s.put(policy)
 	assert.Contains(t, s.rejected(s.release("1.1.0", "platform/release", s.vendor)), "against "+shopPolicy(s)+";")
-	time.Sleep(15 * time.Second) // attempts follow after 2, 4 and 8 seconds; the next one would follow after 16
+	s.awaitTrigger(s.leader, policy, `{"spec":{"scopes":["`+s.host+`/platform","example.com/%d"]}}`)
 
-	const soon = 10 * time.Second
 	policy.Spec.Scopes[0] = configv1.ImageScope(s.host)
 	require.NoError(t, s.client.Update(t.Context(), policy))
-	s.awaitWithin("the release to be rejected by the edited policy", soon, func(cv *configv1.ClusterVersion) bool {
+	s.await("the release to be rejected by the edited policy", patience, func(cv *configv1.ClusterVersion) bool {
 		return strings.Contains(condition(cv, api.ReleaseAccepted), "against ClusterImagePolicy shop, scope "+s.host+";")
 	})
 	s.put(imagePolicy("second", s.host+"/platform", s.other.pem))
-	s.awaitWithin("the release to be rejected by both policies", soon, func(cv *configv1.ClusterVersion) bool {
+	s.await("the release to be rejected by both policies", patience, func(cv *configv1.ClusterVersion) bool {
 		return strings.Contains(condition(cv, api.ReleaseAccepted), "ClusterImagePolicy second, scope "+s.host+"/platform")
 	})
 	require.NoError(t, s.client.Delete(t.Context(), imagePolicy("second", "", nil)))
 	require.NoError(t, s.client.Delete(t.Context(), policy))
-	s.awaitWithin("1.1.0 to be accepted", soon, func(cv *configv1.ClusterVersion) bool {
+	s.await("1.1.0 to be accepted", patience, func(cv *configv1.ClusterVersion) bool {
 		return strings.HasPrefix(condition(cv, api.ReleaseAccepted), "True|")
 	})
 	cv := s.await("1.1.0 to complete", time.Minute, completed("1.1.0"))
@@ -184,6 +183,12 @@ type team struct {
 
 func newShop(t *testing.T) *shop {
 	t.Helper()
+	return newShopOf(t, "cvo")
+}
+
+// newShopOf returns a shop with an operator of a binary.
+func newShopOf(t *testing.T, binary string) *shop {
+	t.Helper()
 	s := &shop{platform: newPlatform(t), tiny: newTiny(t)}
 	s.host = s.registry.Host()
 	s.vendor = team{sign: func(img release.Image) error {
@@ -206,7 +211,7 @@ func newShop(t *testing.T) *shop {
 	require.NoError(t, os.CopyFS(dir, s.files("1.0.0")))
 	s.start("operators")
 	s.replica = func() *process {
-		return s.keep("cvo", "start", "--release-image", first.ByDigest(), "--payload-dir", dir, "--listen", "", "--payload-cache", filepath.Join(s.dir, "cache"))
+		return s.keep(binary, "start", "--release-image", first.ByDigest(), "--payload-dir", dir, "--listen", "", "--payload-cache", filepath.Join(s.dir, "cache"))
 	}
 	s.leader = s.replica()
 	s.await("1.0.0 to complete", time.Minute, completed("1.0.0"))

@@ -165,7 +165,7 @@ func TestInstallWaitsUntilEverythingRuns(t *testing.T) {
 	assert.False(t, completed("1.0.0")(h.get()))
 
 	broken.mended()
-	assert.Zero(t, install.awaitExit(t, patience))
+	assert.Zero(t, install.awaitExit(t))
 	assert.Contains(t, read(t, install.log), "Release 1.0.0 is installed.")
 	cv = h.get()
 	assert.True(t, completed("1.0.0")(cv))

@@ -110,6 +110,25 @@ func TestRunBacksOffAfterFailures(t *testing.T) {
 	})
 }
 
+// TestRunRetriesSoonWhileAWebhookIsAway checks the longest wait while a webhook does not respond.
+func TestRunRetriesSoonWhileAWebhookIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, m := newCluster(), configMap(t, "10_a_01", "a")
+		c.onApply = func(context.Context, string) error {
+			return &failure.Error{Manifest: m, Err: errors.New(`failed calling webhook "guardian.example.com": connection refused`)}
+		}
+		plan := newPlan(t, release.Updating, m)
+		var settled rollout.Settled
+		for attempt := range 10 {
+			var progress report.Progress
+			progress, settled = c.roll(t, plan, settled)
+			want := min(200*time.Millisecond<<attempt, 5*time.Second)
+			assert.InDelta(t, want, time.Until(progress.RetryAt), 0.2*float64(want), "attempt %d", attempt)
+			time.Sleep(time.Until(progress.RetryAt))
+		}
+	})
+}
+
 func TestRunResetsTheBackOffAfterSuccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster()

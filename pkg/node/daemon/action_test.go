@@ -340,14 +340,17 @@ func TestRestartedDaemonKnowsTheFailure(t *testing.T) {
 	s, m, name := machineWith(t)
 	d := process(t, s, m)
 	require.NoError(t, d.host.MakeFolder())
+	clk := clocktesting.NewFakeClock(time.Now())
+	d.clock = clk
 	d.fail(t.Context(), name, api.NodeDegraded, "no space")
 	d = process(t, s, m)
+	d.clock = clk
 	n := newNode(map[string]string{
 		api.DesiredConfigAnnotation: name, api.DesiredDrainAnnotation: "drain-" + name, api.AppliedDrainAnnotation: "drain-" + name,
 	})
 	n, after, err := d.step(t.Context(), n)
 	require.NoError(t, err)
-	assert.InDelta(t, changeRetry.After(1), after, float64(10*time.Second))
+	assert.InDelta(t, changeRetry.After(1), after, float64(time.Second), "the record has full seconds")
 	assert.Equal(t, api.NodeDegraded, n.Annotations[api.NodeStateAnnotation])
 	assert.Equal(t, "no space", n.Annotations[api.NodeReasonAnnotation])
 	n, _, err = d.step(t.Context(), n)
