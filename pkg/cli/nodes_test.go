@@ -136,10 +136,13 @@ func (c *nodeCluster) node(name, role, config string) {
 	c.create(n)
 }
 
-// assertNoNodeStage checks that every command reports a cluster without the node stage.
+// assertNoNodeStage checks that every command reports a cluster without the node stage. Its state is no error.
 func assertNoNodeStage(t *testing.T, kubeconfig string) {
 	t.Helper()
-	for _, args := range [][]string{{"status"}, {"status", "worker"}, {"plan"}, {"pause", "worker"}, {"resume", "worker"}, {"retry", "w-0"}, {"release", "--all"}} {
+	out, errs, code := nodesCommand(t, "", "status", "--kubeconfig", kubeconfig)
+	assert.Zero(t, code, errs)
+	assert.Equal(t, "There are no MachineConfigPools yet.\n", out)
+	for _, args := range [][]string{{"status", "worker"}, {"plan"}, {"pause", "worker"}, {"resume", "worker"}, {"retry", "w-0"}, {"release", "--all"}} {
 		out, errs, code := nodesCommand(t, "", append(args, "--kubeconfig", kubeconfig)...)
 		assert.Equal(t, command.ExitFailed, code, "%v", args)
 		assert.Empty(t, out, "%v", args)

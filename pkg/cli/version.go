@@ -70,6 +70,10 @@ Exit codes: 0 printed; 2 invalid command line; 4 the operator could not be reach
 			if printed := found.print(streams, o.output, o.client); printed != nil {
 				return printed
 			}
+			if missing, ok := errors.AsType[*cluster.NoVersionError](err); ok { // the cluster has no other versions
+				streams.Warnf("%v", missing)
+				return nil
+			}
 			return err
 		},
 	}

@@ -3,6 +3,7 @@ package nodes
 import (
 	"bytes"
 	"context"
+	"errors"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -83,8 +84,9 @@ func (o *statusOptions) run(ctx context.Context, streams command.Streams) error 
 
 func (o *statusOptions) status(ctx context.Context, c client.Reader) (*nodes.Status, error) {
 	state, err := collect.Nodes(ctx, c, clock.RealClock{}.Now())
-	if err != nil {
-		return nil, o.explain(ctx, err)
+	err = o.explain(ctx, err)
+	if noStage := errors.Is(err, collect.ErrAbsent) && o.pool == ""; err != nil && !noStage { // a platform without the node stage has no pools
+		return nil, err
 	}
 	return nodes.NewStatus(state, o.pool)
 }
