@@ -135,7 +135,7 @@ generate: ## Regenerate all generated files
 
 ##@ Test
 
-# Packages that test whole programs. Most of them take minutes. `make test` runs of test/docs what needs neither kubectl nor Helm, of
+# Packages that test whole programs. Most of them take minutes. `make test` runs of test/docs what needs no other program, of
 # test/integration only MAIN_PATHS, and of test/nodes only NODE_PATHS; `make outer`, `property`, `interop` and `e2e` run all. They run with
 # -count 1, because Go's test cache does not track the programs that they build.
 WHOLE := chart|demo|docs|e2e|image|integration|interop|nodebench|nodes|property

@@ -21,9 +21,11 @@ func (a *Applier) Precreate(ctx context.Context, m *manifest.Manifest) (Change, 
 	if err != nil {
 		return Change{}, failure.Wrap(m, err)
 	}
+	following, end := follow(ctx)
+	defer end()
 	change, err := a.create(ctx, target, m)
 	if err == nil && change.Action == Created {
-		err = a.relatedObjects(ctx, target, m, change.ResourceVersion)
+		err = a.relatedObjects(following, target, m, change.ResourceVersion)
 	}
 	return change, failure.Wrap(m, err)
 }
@@ -42,8 +44,7 @@ func (a *Applier) clusterOperator(ctx context.Context, t request.Target, m *mani
 	return change, a.relatedObjects(following, t, m, change.ResourceVersion)
 }
 
-// followTime is the time after the end of a context in which a second write may follow the first. A process that ends waits longer for its
-// applies.
+// followTime is the time after the end of a context in which a second write may follow the first.
 const followTime = 2 * time.Second
 
 // follow returns a context that ends followTime after ctx.

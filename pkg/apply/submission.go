@@ -45,7 +45,7 @@ type submission struct {
 	released string
 	// unadopted is the reason why fields were not adopted or taken back. takenBack is a note that fields were taken back; see takeBack.
 	unadopted, takenBack string
-	// rewrites is the number of calls of rewriteLive that wrote the object, and rewritten is the last write that succeeded.
+	// rewrites is the number of writes of rewriteLive, and rewritten is the last one that succeeded.
 	rewrites  int
 	rewritten *rewrite
 }

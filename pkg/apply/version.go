@@ -94,8 +94,8 @@ func (s *submission) findRewrite(ctx context.Context, failed error) (*rewrite, e
 	return w, err
 }
 
-// rewriteLive makes the write that findRewrite returns. It reports whether the failed apply may succeed now. It makes each write once, and
-// again only after a conflict: if the apply fails again, the write had no effect.
+// rewriteLive makes the write that findRewrite returns. It reports whether the failed apply may succeed now. It does not repeat a write that
+// succeeded: if the apply fails again, the write had no effect.
 func (s *submission) rewriteLive(ctx context.Context, failed error) (done bool, err error) {
 	if s.rewrites == attempts {
 		return false, nil
@@ -106,9 +106,11 @@ func (s *submission) rewriteLive(ctx context.Context, failed error) (done bool, 
 	}
 	s.rewrites++
 	if w.entries == nil {
-		_, err = s.applier.client.Replace(ctx, s.target, w.replacement)
+		if _, err = s.applier.client.Replace(ctx, s.target, w.replacement); err != nil {
+			return false, err
+		}
 		s.rewritten = w
-		return err == nil, err
+		return true, nil
 	}
 	switch err = s.move(ctx, w); {
 	case apierrors.IsConflict(err):
@@ -150,11 +152,14 @@ func (s *submission) setManagers(ctx context.Context, resourceVersion string, en
 	}
 	crd, err := s.definition(ctx)
 	if err != nil || crd.Stored == "" || crd.Stored == s.target.Resource.Version {
-		return stored, err
+		return stored, nil //nolint:nilerr // the next apply finds the entry and tries again
 	}
 	inStored := s.target
 	inStored.Resource.Version = crd.Stored
-	return s.applier.client.SetManagers(ctx, inStored, stored.ResourceVersion, entries)
+	if clean, err := s.applier.client.SetManagers(ctx, inStored, stored.ResourceVersion, entries); err == nil {
+		return clean, nil
+	}
+	return stored, nil // likewise
 }
 
 // wroteByUpdate reports whether managedFields have an entry of a manager with our name that wrote by update.

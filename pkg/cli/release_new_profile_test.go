@@ -241,7 +241,7 @@ func TestLintFindsPlaceholdersThatNoImageReplaces(t *testing.T) {
 	}
 }
 
-// TestMisspelledPlaceholdersAreReported has an image-references with a placeholder that no manifest contains, and one that a manifest contains.
+// TestMisspelledPlaceholdersAreReported has an image-references with a placeholder that no manifest uses, and a longer one that a manifest uses.
 func TestMisspelledPlaceholdersAreReported(t *testing.T) {
 	tags := "kind: ImageStream\nspec:\n  tags:\n"
 	for _, name := range []string{"we", "web"} {
@@ -254,7 +254,7 @@ func TestMisspelledPlaceholdersAreReported(t *testing.T) {
 	})
 	_, errs, err := runCvo(t, "release", "new", "--from-dir", dir, "--name", "1.0.0", "--no-operator", "--offline", "--dry-run", "we="+digest, "web="+digest)
 	require.NoError(t, err, errs)
-	assert.Contains(t, errs, `component web: image-references replaces "placeholder.example.com/we" with image we, but no manifest contains that text`)
+	assert.Contains(t, errs, `component web: image-references replaces "placeholder.example.com/we" with image we, but no manifest uses that placeholder`)
 	assert.NotContains(t, errs, `"placeholder.example.com/web"`)
 }
 

@@ -18,7 +18,7 @@ import (
 // staleRetry is the time between two checks whether a stale cache has caught up.
 const staleRetry = 50 * time.Millisecond
 
-// pendingRetry is the time until work that could not start is repeated, or work whose answer is not known yet.
+// pendingRetry is the delay before work is repeated that could not start or has no answer yet.
 const pendingRetry = 2 * time.Second
 
 // pendingChecks is how often preconditions are checked, every pendingRetry, before obstacles that are not known yet reject a release.

@@ -22,6 +22,7 @@ import (
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/engine/report"
 	"github.com/cluster-version/cvo/pkg/kube/events"
+	"github.com/cluster-version/cvo/pkg/kube/fence"
 	"github.com/cluster-version/cvo/pkg/kube/replica"
 	"github.com/cluster-version/cvo/pkg/oci/retrieve"
 	"github.com/cluster-version/cvo/pkg/operator/clustermetrics"
@@ -231,7 +232,9 @@ func (s *setup) addKeepers(context.Context) error {
 // finish ends the rollout, and saves what the process would lose at its end.
 func (s *setup) finish(ctx context.Context) {
 	s.stop()
-	s.slots.Ended(ctx, background.SlotRollout, background.SlotInventory)
+	waiting, cancel := context.WithTimeout(ctx, fence.ReleaseTimeout) // the maximum time of a canceled write; the rest is for the save
+	defer cancel()
+	s.slots.Ended(waiting, background.SlotRollout, background.SlotInventory)
 	s.reconciler.Finish(ctx)
 }
 

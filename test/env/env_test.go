@@ -188,7 +188,17 @@ func TestStartIgnoresVariablesOfItsParts(t *testing.T) {
 	t.Setenv("USE_EXISTING_CLUSTER", "true")
 	t.Setenv("ETCD_DATA_DIR", t.TempDir())
 	t.Setenv("ETCD_CONFIG_FILE", "none")
-	_ = env.New(t, env.Options{Audit: env.AuditMetadata})
+	_ = started(t, env.Options{Audit: env.AuditMetadata})
+}
+
+// started starts a control plane that no test has used before.
+func started(t *testing.T, o env.Options) *env.Env {
+	t.Helper()
+	env.NeedControlPlane(t)
+	e, err := env.Start(o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, e.Stop()) })
+	return e
 }
 
 func TestGuardedProcessEndsWithTheControlPlane(t *testing.T) {
@@ -208,7 +218,7 @@ func TestGuardedProcessEndsWithTheControlPlane(t *testing.T) {
 }
 
 func TestLaterStartsCreateNothing(t *testing.T) {
-	e := env.New(t, env.Options{Audit: env.AuditWrites})
+	e := started(t, env.Options{Audit: env.AuditWrites})
 	client, err := kubernetes.NewForConfig(e.Config(""))
 	require.NoError(t, err)
 	_, err = client.RbacV1().ClusterRoles().Get(t.Context(), "cluster-admin", metav1.GetOptions{})

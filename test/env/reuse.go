@@ -2,6 +2,7 @@ package env
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,6 +32,7 @@ func (o Options) reusable() bool {
 
 // borrow returns an idle control plane, or starts one.
 func borrow(o Options) (*Env, error) {
+	o.Audit = cmp.Or(o.Audit, AuditMetadata)
 	if e := takeIdle(o.Audit); e != nil {
 		e.lent = time.Now()
 		return e, nil

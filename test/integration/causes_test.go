@@ -50,23 +50,26 @@ func TestRepairedCauseEndsTheBackoff(t *testing.T) {
 		return list
 	}
 	rejected := func(e env.AuditEvent) bool { return e.Code >= 400 }
+	rejections := func(since time.Time) []env.AuditEvent {
+		return slices.DeleteFunc(attempts(since), func(e env.AuditEvent) bool { return !rejected(e) })
+	}
 	// triggers checks that a repair triggers the attempt that succeeds: it starts before the timer would start it. A busy machine may delay
 	// an attempt, but not each one, so triggers breaks and repairs the cause until an attempt is early.
 	triggers := func(what string, broken, repair func()) {
 		for limit := time.Now().Add(patience); ; {
 			begin := time.Now()
 			broken()
-			require.Eventually(t, func() bool { return len(attempts(begin)) >= longWait }, patience, 50*time.Millisecond)
+			require.Eventually(t, func() bool { return len(rejections(begin)) >= longWait }, patience, 50*time.Millisecond)
 			repair()
 			var last, success env.AuditEvent
 			require.Eventually(t, func() bool {
 				list := attempts(begin)
-				i := slices.IndexFunc(list, func(e env.AuditEvent) bool { return !rejected(e) })
-				if i < 1 {
-					return false
+				for i := 1; i < len(list); i++ {
+					if last, success = list[i-1], list[i]; rejected(last) && !rejected(success) {
+						return true
+					}
 				}
-				last, success = list[i-1], list[i]
-				return true
+				return false
 			}, patience, 20*time.Millisecond)
 			took := success.Received.Sub(last.Done)
 			t.Logf("%s: applied %s after the last rejection", what, took.Round(time.Millisecond))

@@ -50,9 +50,9 @@ func (proc *process) awaitExit(t *testing.T) int {
 	return proc.exitCode()
 }
 
-// TestProcessEndsWithinABound ends operators in several states. Each ends, even while it waits for something. The tests of package process
-// decide the bound.
-func TestProcessEndsWithinABound(t *testing.T) {
+// TestProcessEndsWhileItWaits ends operators in several states, such as while they wait for something. The tests of package process decide
+// how long that may take.
+func TestProcessEndsWhileItWaits(t *testing.T) {
 	t.Parallel()
 	p := newPlatform(t)
 	img := p.push(newTiny(t).files("1.0.0"), "1.0.0", true)

@@ -24,7 +24,7 @@ import (
 )
 
 // TestRealReleaseIsMirroredWhole mirrors a real payload with an image for each of its components, to a registry, to a folder and from there to
-// another registry. Without the source, all images must be there. They are those of the benchmark, with small layers.
+// another registry. Without the source, all images must be there. The component images are those of the benchmark, with small layers.
 func TestRealReleaseIsMirroredWhole(t *testing.T) {
 	ring.NeedOuter(t)
 	const version, shrink = "4.23.0", 64

@@ -118,11 +118,11 @@ func (in *Inputs) annotateComponent(c *input.Component, profile string) error {
 	return checkProfile(c, manifests, filter)
 }
 
-// unused describes the placeholders of a component's image-references that none of its files contains.
+// unused describes the placeholders of a component's image-references that none of its files uses.
 func unused(c *input.Component) []string {
 	var list []string
 	for _, tag := range substitute.Unused(c) {
-		list = append(list, fmt.Sprintf("component %s: %s replaces %q with image %s, but no manifest contains that text",
+		list = append(list, fmt.Sprintf("component %s: %s replaces %q with image %s, but no manifest uses that placeholder",
 			c.Name, input.ReferencesFile, tag.From.Name, tag.Name))
 	}
 	return list

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -49,19 +48,14 @@ func newCauses(watcher *observe.Watcher, mapper *kinds.Mapper, kept func(observe
 func (c *Causes) Stamp(ctx context.Context, m *manifest.Manifest, err error) rollout.Stamp {
 	if err == nil {
 		c.watch(m.ID(), nil)
-		return rollout.Stamp{}
+		return nil
 	}
-	scopes := c.watch(m.ID(), c.of(ctx, m, err))
-	stamp := rollout.Stamp{Objects: fmt.Sprint(scopes)}
-	var all strings.Builder
-	for _, scope := range scopes {
-		state := c.watcher.Stamp(scope)
-		if state == "" {
-			return stamp
+	stamp := rollout.Stamp{}
+	for _, scope := range c.watch(m.ID(), c.of(ctx, m, err)) {
+		if state := c.watcher.Stamp(scope); state != "" {
+			stamp[fmt.Sprint(scope)] = state
 		}
-		all.WriteString(state)
 	}
-	stamp.State = all.String()
 	return stamp
 }
 

@@ -9,17 +9,22 @@ import (
 
 // Causes watches the objects whose changes may repair a failed apply, until the apply succeeds.
 type Causes interface {
-	// Stamp identifies the objects whose changes may repair err, the error from applying m, and their current state. A nil err ends the
-	// watches.
+	// Stamp returns the current state of the objects whose changes may repair err, the error from applying m. A nil err ends the watches.
 	Stamp(ctx context.Context, m *manifest.Manifest, err error) Stamp
 }
 
-// Stamp identifies the state of the objects whose changes may repair an error.
-type Stamp struct {
-	// Objects identifies the objects. Only stamps of the same objects can be compared.
-	Objects string
-	// State identifies their state. Every change results in another text. It is empty while the state is unknown.
-	State string
+// Stamp has a text for the state of each watched object or group of objects. Every change results in another text. The text is missing while
+// the state is unknown.
+type Stamp map[string]string
+
+// Changed reports whether something that both stamps contain has changed.
+func (s Stamp) Changed(now Stamp) bool {
+	for object, state := range now {
+		if before, known := s[object]; known && before != state {
+			return true
+		}
+	}
+	return false
 }
 
 const (
@@ -36,13 +41,13 @@ func (p *pass) stampCauses(ctx context.Context, m *manifest.Manifest, r *retry) 
 	}
 }
 
-// watchCauses watches the causes of a repeatedly failed apply. If these are other objects than before the attempt, watchCauses records their
-// state now. The text of the error does not decide: a repair during the attempt may change it.
+// watchCauses watches the causes of a repeatedly failed apply. It keeps what is known from before the attempt, because a repair during the
+// attempt may change the error.
 func (p *pass) watchCauses(ctx context.Context, m *manifest.Manifest, r *retry) {
 	if p.Causes == nil || r.failures < patientFailures {
 		return
 	}
-	if stamp := p.Causes.Stamp(ctx, m, r.err); !r.watched || stamp.Objects != r.stamp.Objects {
+	if stamp := p.Causes.Stamp(ctx, m, r.err); !r.watched || !r.stamp.Changed(stamp) {
 		r.stamp = stamp
 	}
 	r.watched = true
@@ -61,18 +66,17 @@ func (p *pass) due(ctx context.Context, m *manifest.Manifest, r *retry, failed, 
 	if !r.watched {
 		return r.at
 	}
-	switch stamp := p.Causes.Stamp(ctx, m, r.err); {
-	case stamp.State == "":
-	case r.stamp.State == "", stamp.Objects != r.stamp.Objects: // for example because the end of another watch has made room for one
-		r.stamp = stamp
-	case stamp != r.stamp:
-		due := failed.Add(repairInterval)
-		if !now.Before(due) {
-			r.failures = patientFailures - 1 // the timer restarts with about one second
-		}
-		if due.Before(r.at) {
-			return due
-		}
+	stamp := p.Causes.Stamp(ctx, m, r.err)
+	if !r.stamp.Changed(stamp) {
+		r.stamp = stamp // more may be known now
+		return r.at
+	}
+	due := failed.Add(repairInterval)
+	if !now.Before(due) {
+		r.failures = patientFailures - 1 // the timer restarts with about one second
+	}
+	if due.Before(r.at) {
+		return due
 	}
 	return r.at
 }
