@@ -22,7 +22,6 @@ import (
 	"github.com/cluster-version/cvo/pkg/engine/inventory"
 	"github.com/cluster-version/cvo/pkg/engine/report"
 	"github.com/cluster-version/cvo/pkg/kube/events"
-	"github.com/cluster-version/cvo/pkg/kube/fence"
 	"github.com/cluster-version/cvo/pkg/kube/replica"
 	"github.com/cluster-version/cvo/pkg/oci/retrieve"
 	"github.com/cluster-version/cvo/pkg/operator/clustermetrics"
@@ -226,16 +225,13 @@ func (s *setup) addKeepers(context.Context) error {
 	if err := s.Manager.Add(s.sources.Record(s.reconciler.RecordChanged)); err != nil {
 		return fmt.Errorf("watching the ReleaseStatus: %w", err)
 	}
-	return s.BeforeRelease(s.finish)
+	return s.BeforeRelease(s.endWrites, s.reconciler.Finish)
 }
 
-// finish ends the rollout, and saves what the process would lose at its end.
-func (s *setup) finish(ctx context.Context) {
+// endWrites ends the rollout, and waits for its writes.
+func (s *setup) endWrites(ctx context.Context) {
 	s.stop()
-	waiting, cancel := context.WithTimeout(ctx, fence.ReleaseTimeout) // the maximum time of a canceled write; the rest is for the save
-	defer cancel()
-	s.slots.Ended(waiting, background.SlotRollout, background.SlotInventory)
-	s.reconciler.Finish(ctx)
+	s.slots.Ended(ctx, background.SlotRollout, background.SlotInventory)
 }
 
 func (s *setup) watchOperators(ctx context.Context) error { return s.engines.WatchOperators(ctx) }

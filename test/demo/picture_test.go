@@ -35,7 +35,7 @@ func picture() story {
 		{at: at(10.2), kind: commandNote, text: `kubectl patch clusterversion version --type merge -p '{"spec":{"desiredUpdate":{"version":"1.1.0",…`},
 	}
 	s.clusterVersion(clusterVersion("1.0.0", strings.Replace(accepted, "127.0.0.1:41234", "registry.example", 1),
-		"Working towards 1.1.0: 189 of 193 done (97% complete), waiting on machine-config", ""), at(20))
+		"Working towards 1.1.0: 189 of 194 done (97% complete), waiting on machine-config", ""), at(20))
 	s.operators[api.MachineConfigOperator] = configv1.ClusterOperatorStatus{Conditions: []configv1.ClusterOperatorStatusCondition{
 		condition(configv1.OperatorProgressing, configv1.ConditionTrue, "Working towards 1.1.0: 2 of 3 nodes are updated"),
 	}}
@@ -49,7 +49,7 @@ func picture() story {
 			runlevel(50, component("example-autoscaler", fifth, 13), component("example-console", min(fifth, 12), 12), component("example-ingress", fifth, 13),
 				component("example-monitoring", fifth, 13), component("example-storage", min(fifth, 12), 12)),
 			runlevel(80, component(api.MachineConfigOperator, nodes, 36)),
-			runlevel(90, component("cluster-version-operator", 0, 2), component("example-monitoring", 0, 1)))
+			runlevel(90, component("cluster-version-operator", 0, 3), component("example-monitoring", 0, 1)))
 		s.progress(p, at(now))
 	}
 	levels(10.5, 0, 0, 0, 0, 0, 0)

@@ -138,13 +138,17 @@ func New(ctx context.Context, cfg *rest.Config, o Options) (*Replica, error) {
 // of a quarter of a second, this takes process.RunnableLimit.
 const saveLimit = process.RunnableLimit - fence.ReleaseTimeout - serve.ShutdownTimeout - time.Second/4
 
-// BeforeRelease calls save at the end of a process that leads, before it releases the Lease. It does not call save in a process that has
-// not led. If the process has lost the Lease, the writes of save fail. The context of save ends after a short time.
-func (r *Replica) BeforeRelease(save func(ctx context.Context)) error {
+// BeforeRelease calls end and then save at the end of a process that leads, before it releases the Lease. It calls neither in a process that
+// has not led. If the process has lost the Lease, the writes of save fail. The contexts end after a short time; that of end is the maximum
+// time of a canceled write, so that some time remains for save.
+func (r *Replica) BeforeRelease(end, save func(ctx context.Context)) error {
 	err := r.Manager.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		<-ctx.Done()
 		saving, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveLimit)
 		defer cancel()
+		ending, ended := context.WithTimeout(saving, fence.ReleaseTimeout)
+		end(ending)
+		ended()
 		save(saving)
 		return nil
 	}))

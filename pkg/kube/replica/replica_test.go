@@ -175,8 +175,10 @@ func TestLastSavePrecedesTheReleaseOfTheLease(t *testing.T) {
 		return ptr.Deref(lease.Spec.HolderIdentity, "")
 	}
 	var during string
-	require.NoError(t, r.BeforeRelease(func(ctx context.Context) {
+	var endBy, saveBy time.Time
+	require.NoError(t, r.BeforeRelease(func(ctx context.Context) { endBy, _ = ctx.Deadline() }, func(ctx context.Context) {
 		during = holder()
+		saveBy, _ = ctx.Deadline()
 		saved := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "saved"}}
 		assert.NoError(t, r.Manager.GetClient().Create(ctx, saved))
 	}))
@@ -186,6 +188,7 @@ func TestLastSavePrecedesTheReleaseOfTheLease(t *testing.T) {
 	require.NoError(t, <-r.ended)
 	assert.Contains(t, during, "only")
 	assert.Empty(t, holder())
+	assert.Greater(t, saveBy, endBy, "time for the save remains if the end takes all of its time")
 }
 
 func TestReplicaLeadsServesAndEnds(t *testing.T) {
