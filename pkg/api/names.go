@@ -55,6 +55,11 @@ const (
 // migrated cluster keeps its field ownership.
 const FieldManager = "cluster-version-operator"
 
+// ManagedFieldsManager is the field manager for writes of metadata.managedFields alone. The API server treats such a write as one of the whole
+// object: it fills in the defaults of the request's version, and calls those that the stored version drops fields of the writer, at every
+// write. They must not count as fields of an earlier operator, which has the name FieldManager.
+const ManagedFieldsManager = FieldManager + "-managed-fields"
+
 // UserDocs is the address of the pages for users.
 const UserDocs = "https://github.com/cluster-version/cvo/blob/main/docs/user/"
 

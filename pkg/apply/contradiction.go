@@ -32,7 +32,7 @@ func (s *submission) takeOver(ctx context.Context, live *unstructured.Unstructur
 		}
 		entries, _ = ownership.Adopt(s.m.GVK(), entries)
 		entries, _ = ownership.Take(s.m.GVK(), entries, overlay.Paths(found))
-		stored, err := s.setManagers(ctx, live.GetResourceVersion(), entries)
+		stored, err := s.applier.client.SetManagers(ctx, s.target, live.GetResourceVersion(), entries)
 		switch {
 		case apierrors.IsConflict(err):
 			conflict = err
@@ -47,7 +47,7 @@ func (s *submission) takeOver(ctx context.Context, live *unstructured.Unstructur
 		}
 		got, err := s.send(ctx)
 		if apierrors.IsInvalid(err) { // another writer was faster: later applies must not remove its values
-			if _, restoring := s.setManagers(ctx, stored.ResourceVersion, before); restoring != nil {
+			if _, restoring := s.applier.client.SetManagers(ctx, s.target, stored.ResourceVersion, before); restoring != nil {
 				err = fmt.Errorf("giving up fields that cannot be removed: %w", restoring)
 			}
 			return answer{}, err

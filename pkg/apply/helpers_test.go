@@ -217,7 +217,8 @@ func discovered(t *testing.T, crd *manifest.Manifest) {
 	group, _, _ := unstructured.NestedString(crd.Object.Object, "spec", "group")
 	kind, _, _ := unstructured.NestedString(crd.Object.Object, "spec", "names", "kind")
 	versions, _, _ := unstructured.NestedSlice(crd.Object.Object, "spec", "versions")
-	version, _ := versions[0].(map[string]any)["name"].(string)
+	served := slices.IndexFunc(versions, func(v any) bool { return v.(map[string]any)["served"] == true })
+	version, _ := versions[served].(map[string]any)["name"].(string)
 	d, err := discovery.NewDiscoveryClientForConfig(controlPlane.For(t).Config("tests"))
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {

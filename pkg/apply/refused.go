@@ -123,7 +123,7 @@ func (s *submission) absorb(ctx context.Context, live *unstructured.Unstructured
 	if !found {
 		return answer{}, false, nil
 	}
-	stored, err := s.setManagers(ctx, live.GetResourceVersion(), entries)
+	stored, err := s.applier.client.SetManagers(ctx, s.target, live.GetResourceVersion(), entries)
 	if apierrors.IsConflict(err) {
 		return answer{}, false, nil // takeOver reads the object again
 	}
@@ -134,7 +134,7 @@ func (s *submission) absorb(ctx context.Context, live *unstructured.Unstructured
 	if !apierrors.IsInvalid(err) {
 		return got, err == nil, err
 	}
-	stored, err = s.setManagers(ctx, stored.ResourceVersion, before)
+	stored, err = s.applier.client.SetManagers(ctx, s.target, stored.ResourceVersion, before)
 	if err != nil {
 		return answer{}, false, fmt.Errorf("giving up fields of an earlier write: %w", err)
 	}

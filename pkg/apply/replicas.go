@@ -51,7 +51,7 @@ func (s *submission) releaseReplicas(ctx context.Context) error {
 		} else if moved != nil {
 			entries = moved
 		}
-		_, conflict = s.setManagers(ctx, live.ResourceVersion, entries)
+		_, conflict = s.applier.client.SetManagers(ctx, s.target, live.ResourceVersion, entries)
 		switch {
 		case conflict == nil:
 			s.released = s.replicasField() + " keeps its value, because the manifest no longer sets it"

@@ -177,7 +177,7 @@ func (s *submission) adopt(ctx context.Context, got answer) (Change, answer, err
 			return s.receipt(got), got, nil
 		}
 		before := got
-		adopted, err := s.setManagers(ctx, got.meta.ResourceVersion, entries)
+		adopted, err := s.applier.client.SetManagers(ctx, s.target, got.meta.ResourceVersion, entries)
 		switch {
 		case err == nil:
 			if got, err = s.send(ctx); apierrors.IsInvalid(err) {
@@ -218,7 +218,7 @@ func (s *submission) adoptable(ctx context.Context, entries []metav1.ManagedFiel
 func (s *submission) release(ctx context.Context, before answer, adopted *metav1.PartialObjectMetadata, refused error,
 ) (Change, answer, error) {
 	entries := ownership.Restore(adopted.ManagedFields, before.meta.ManagedFields)
-	meta, err := s.setManagers(ctx, adopted.ResourceVersion, entries)
+	meta, err := s.applier.client.SetManagers(ctx, s.target, adopted.ResourceVersion, entries)
 	if err != nil {
 		return Change{}, answer{}, fmt.Errorf("giving up fields of an earlier operator or release: %w", err)
 	}

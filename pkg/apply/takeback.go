@@ -47,7 +47,7 @@ func (s *submission) takeBack(ctx context.Context, change Change, got answer) (C
 			s.takenBack = ""
 			return s.release(ctx, before, got.meta, refused)
 		}
-		stored, err := s.setManagers(ctx, got.meta.ResourceVersion, entries)
+		stored, err := s.applier.client.SetManagers(ctx, s.target, got.meta.ResourceVersion, entries)
 		switch {
 		case err == nil:
 		case apierrors.IsConflict(err):

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
-	"github.com/cluster-version/cvo/pkg/api"
 	"github.com/cluster-version/cvo/pkg/apply/builtin"
 	"github.com/cluster-version/cvo/pkg/apply/conversion"
 	"github.com/cluster-version/cvo/pkg/apply/drop"
@@ -132,41 +131,12 @@ func (s *submission) move(ctx context.Context, w *rewrite) error {
 		}
 		resourceVersion = stored.ResourceVersion // the next write drops the entry of this one; after a conflict, an apply adopts it
 	}
-	stored, err := s.setManagers(ctx, resourceVersion, w.entries)
+	stored, err := s.applier.client.SetManagers(ctx, s.target, resourceVersion, w.entries)
 	if err == nil && len(stored.ManagedFields) == 0 { // the server cannot convert the object to the version of another entry, so it discarded all
 		entries := slices.DeleteFunc(w.entries, func(e metav1.ManagedFieldsEntry) bool { return e.APIVersion != s.m.GVK().GroupVersion().String() })
-		_, err = s.setManagers(ctx, stored.ResourceVersion, entries)
+		_, err = s.applier.client.SetManagers(ctx, s.target, stored.ResourceVersion, entries)
 	}
 	return err
-}
-
-// setManagers replaces the managedFields of the live object.
-//
-// The server treats that as a write of the whole object in the manifest's version. It fills in defaults of this version, and records them as
-// fields that we wrote by update. If the stored version lacks such a field, the server drops it, so every such write adds the entry again. A
-// write in the stored version removes it.
-func (s *submission) setManagers(ctx context.Context, resourceVersion string, entries []metav1.ManagedFieldsEntry) (*metav1.PartialObjectMetadata, error) {
-	stored, err := s.applier.client.SetManagers(ctx, s.target, resourceVersion, entries)
-	if err != nil || !wroteByUpdate(stored.ManagedFields) || wroteByUpdate(entries) {
-		return stored, err
-	}
-	crd, err := s.definition(ctx)
-	if err != nil || crd.Stored == "" || crd.Stored == s.target.Resource.Version {
-		return stored, nil //nolint:nilerr // the next apply finds the entry and tries again
-	}
-	inStored := s.target
-	inStored.Resource.Version = crd.Stored
-	if clean, err := s.applier.client.SetManagers(ctx, inStored, stored.ResourceVersion, entries); err == nil {
-		return clean, nil
-	}
-	return stored, nil // likewise
-}
-
-// wroteByUpdate reports whether managedFields have an entry of a manager with our name that wrote by update.
-func wroteByUpdate(entries []metav1.ManagedFieldsEntry) bool {
-	return slices.ContainsFunc(entries, func(e metav1.ManagedFieldsEntry) bool {
-		return e.Manager == api.FieldManager && ownership.IsFormerManager(&e)
-	})
 }
 
 // definition returns the CustomResourceDefinition of the object's kind, or an empty one for a built-in kind.

@@ -952,46 +952,47 @@ func TestFieldsOfTheOriginalOperatorMoveAfterARejection(t *testing.T) {
 	assert.NotContains(t, live(t, next).GetLabels(), "dropped")
 }
 
-// TestDefaultsThatAreNotStoredHaveNoOwner applies custom resources in version v1, whose default the stored version v1beta1 does not have. The
-// server fills it in for each write in v1, calls it a field of the writer, and drops it.
-func TestDefaultsThatAreNotStoredHaveNoOwner(t *testing.T) {
-	widget := graduated(t, "unstored.example.com", "storage: false", "storage: true", "storage: true", "storage: false")
-	a, record := connect(t, owner)
-	for _, tt := range []struct {
-		name    string
-		prepare func(t *testing.T, older, first *manifest.Manifest) types.UID
+// TestDefaultsThatAreNotStoredAreNotAdopted applies custom resources in version v1, whose default the stored version does not have. The server
+// fills it in for each write in v1, calls it a field of the writer, and drops it.
+func TestDefaultsThatAreNotStoredAreNotAdopted(t *testing.T) {
+	stored := []string{"storage: false", "storage: true", "storage: true", "storage: false"}
+	for _, crd := range []struct {
+		name, group  string
+		replacements []string
 	}{
-		{"original operator", func(t *testing.T, _, first *manifest.Manifest) types.UID {
-			t.Helper()
-			require.NoError(t, otherClient(t).Create(t.Context(), first.Object.DeepCopy(), client.FieldOwner(api.FieldManager)))
-			return ""
-		}},
-		{"discarded owners", func(t *testing.T, older, first *manifest.Manifest) types.UID {
-			t.Helper()
-			uid := must(t, a, first).UID
-			merge(t, older, `{"spec":{"note":"a"}}`)
-			merge(t, first, `{"spec":{"note":"b"}}`)
-			return uid
-		}},
+		{"the stored version is served", "unstored.example.com", stored},
+		{"the stored version is not served", "unserved.example.com", append(stored, "- name: v1beta1\n    served: true", "- name: v1beta1\n    served: false")},
+		{"the stored version has another default", "otherdefault.example.com", append(stored, "note: {type: string}}}, status", "note: {type: string}, legacy: {type: string, default: old}}}, status")},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
+		t.Run(crd.name, func(t *testing.T) {
+			widget := graduated(t, crd.group, crd.replacements...)
+			a, record := connect(t, owner)
 			const before = "{port: 80, note: dropped}"
-			first, next := widget("v1", slug(tt.name), before), widget("v1", slug(tt.name), "{port: 81}")
-			a := a.With(apply.Options{
-				UID: tt.prepare(t, widget("v1beta1", slug(tt.name), before), first),
-				Former: func(context.Context, manifest.ID) ([]*manifest.Manifest, error) {
+			check := func(name string, options apply.Options) {
+				first, next := widget("v1", name, before), widget("v1", name, "{port: 81}")
+				options.Former = func(context.Context, manifest.ID) ([]*manifest.Manifest, error) {
 					return []*manifest.Manifest{first}, nil
-				},
-			})
-			must(t, a, next)
-			obj := live(t, next)
-			assert.Equal(t, map[string]any{"port": int64(81)}, obj.Object["spec"])
-			for _, e := range obj.GetManagedFields() {
-				assert.False(t, e.Manager == api.FieldManager && e.Operation == metav1.ManagedFieldsOperationUpdate, "%s", e.FieldsV1.GetRawString())
+				}
+				a := a.With(options)
+				must(t, a, next)
+				assert.Equal(t, map[string]any{"port": int64(81)}, live(t, next).Object["spec"])
+				record.drain()
+				must(t, a, next)
+				assert.Len(t, record.drain(), 1)
+				must(t, a, widget("v1", name, "{note: kept}"))
+				assert.Equal(t, map[string]any{"note": "kept"}, live(t, next).Object["spec"], "we still own what we set")
 			}
-			record.drain()
-			must(t, a, next)
-			assert.Len(t, record.drain(), 1)
+
+			first := widget("v1", "original", before)
+			require.NoError(t, otherClient(t).Create(t.Context(), first.Object.DeepCopy(), client.FieldOwner(api.FieldManager)))
+			check("original", apply.Options{})
+			if crd.group == "unserved.example.com" {
+				return // no other client can write the stored version
+			}
+			uid := must(t, a, widget("v1", "discarded", before)).UID
+			merge(t, widget("v1beta1", "discarded", before), `{"spec":{"note":"a"}}`)
+			merge(t, widget("v1", "discarded", before), `{"spec":{"note":"b"}}`)
+			check("discarded", apply.Options{UID: uid})
 		})
 	}
 }

@@ -114,6 +114,17 @@ func (c *requestCluster) preflights(t *testing.T) {
 		assert.Zero(t, code)
 		assert.Empty(t, c.get(t).Spec.DesiredUpdate.Mode)
 	})
+	t.Run("the running update is requested again after a preflight", func(t *testing.T) {
+		cv := clusterversions.WithUpdates(clusterversions.Resting())
+		cv.Spec.DesiredUpdate = &configv1.Update{Version: "4.14.3", Mode: configv1.UpdateModePreflight}
+		cv.Status.Desired.Version = "4.14.1"
+		cv.Status.History[0].State, cv.Status.History[0].CompletionTime = configv1.PartialUpdate, nil
+		c.put(t, cv)
+		out, errs, code := c.cvo(t, "--to=4.14.1")
+		assert.Zero(t, code, errs)
+		assert.Equal(t, "Requested the running update to 4.14.1 again, instead of the preflight of 4.14.3\n", out)
+		assert.Equal(t, &configv1.Update{Version: "4.14.1", Image: cv.Status.Desired.Image}, c.get(t).Spec.DesiredUpdate)
+	})
 	t.Run("preflight requires a release", func(t *testing.T) {
 		for _, args := range [][]string{{"--preflight"}, {"--preflight", "--clear"}, {"--preflight", "--to-multi-arch"}} {
 			_, errs, code := c.cvo(t, args...)

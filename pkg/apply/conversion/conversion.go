@@ -33,8 +33,6 @@ type Definition struct {
 	OnlyRenames bool
 	// Versions contains the names of all versions, also of those that the server does not serve.
 	Versions []string
-	// Stored is the name of the version in which the server stores objects; empty if it does not serve that version.
-	Stored string
 	// Lists contains the lists with keys and the sets in the schema of each version.
 	Lists map[string]*overlay.Lists
 }
@@ -96,9 +94,6 @@ func (c *Cache) read(ctx context.Context, client *request.Client, resource schem
 		next.OnlyRenames = crd.Spec.Conversion == nil || crd.Spec.Conversion.Strategy == apiextensionsv1.NoneConverter
 		for _, version := range crd.Spec.Versions {
 			next.Versions = append(next.Versions, version.Name)
-			if version.Storage && version.Served {
-				next.Stored = version.Name
-			}
 			if version.Schema != nil {
 				next.Lists[version.Name] = overlay.NewLists(version.Schema.OpenAPIV3Schema)
 			}

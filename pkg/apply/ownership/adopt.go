@@ -131,7 +131,7 @@ func Holders(entries []metav1.ManagedFieldsEntry, path fieldpath.Path) []string 
 	var managers []string
 	for i := range entries {
 		e := &entries[i]
-		if isOurs(e) || IsFormerManager(e) {
+		if isOurs(e) || IsFormerManager(e) || e.Manager == api.ManagedFieldsManager {
 			continue
 		}
 		if set, ok := readSet(e); ok && (Reaches(set, path) || hasAtom(set, path)) {

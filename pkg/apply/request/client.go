@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -210,7 +211,7 @@ func (c *Client) SetManagers(ctx context.Context, t Target, resourceVersion stri
 		return nil, err
 	}
 	send := func(r *rest.Request, dryRun ...string) rest.Result {
-		options := metav1.PatchOptions{FieldManager: api.FieldManager, DryRun: dryRun}
+		options := metav1.PatchOptions{FieldManager: api.ManagedFieldsManager, DryRun: dryRun}
 		return r.VersionedParams(&options, metav1.ParameterCodec).Body(data).Do(ctx)
 	}
 	began := time.Now()
@@ -226,12 +227,14 @@ func (c *Client) TrySetManagers(ctx context.Context, t Target, resourceVersion s
 	if err != nil {
 		return err
 	}
-	options := metav1.PatchOptions{FieldManager: api.FieldManager, DryRun: []string{metav1.DryRunAll}}
+	options := metav1.PatchOptions{FieldManager: api.ManagedFieldsManager, DryRun: []string{metav1.DryRunAll}}
 	return c.on(c.rest.Patch(types.JSONPatchType), t, true).Timeout(dryRunTimeout).VersionedParams(&options, metav1.ParameterCodec).Body(data).Do(ctx).Error()
 }
 
-// managersPatch returns a JSON patch. It replaces the resource version instead of testing it, so that the server returns a conflict.
+// managersPatch returns a JSON patch. It replaces the resource version instead of testing it, so that the server returns a conflict. It omits
+// the entry of earlier writes of this kind.
 func managersPatch(resourceVersion string, entries []metav1.ManagedFieldsEntry) ([]byte, error) {
+	entries = slices.DeleteFunc(slices.Clone(entries), func(e metav1.ManagedFieldsEntry) bool { return e.Manager == api.ManagedFieldsManager })
 	return json.Marshal([]map[string]any{
 		{"op": "add", "path": "/metadata/managedFields", "value": entries},
 		{"op": "replace", "path": "/metadata/resourceVersion", "value": resourceVersion},

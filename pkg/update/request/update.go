@@ -112,7 +112,7 @@ func (o *Update) Plan(cv *configv1.ClusterVersion, r *Request) error {
 }
 
 // current handles a request for the cluster's current release, or the release of its running update. There is nothing to do unless the
-// request adds force.
+// request adds force, or replaces a preflight during that update.
 func (o *Update) current(cv *configv1.ClusterVersion, r *Request) (target *configv1.Update, done bool) {
 	desired, asked := cv.Status.Desired, cv.Spec.DesiredUpdate
 	switch {
@@ -122,6 +122,13 @@ func (o *Update) current(cv *configv1.ClusterVersion, r *Request) (target *confi
 		r.Message = "info: Cluster is " + o.relation(cv) + " " + o.Image
 	default:
 		return nil, false
+	}
+	running := len(cv.Status.History) > 0 && !completed(cv.Status.History[0])
+	if preflight := reported.RequestedPreflight(cv); preflight != nil && running && !o.Preflight {
+		r.update(cv, configv1.Update{Version: desired.Version, Image: desired.Image})
+		r.Message = fmt.Sprintf("Requested the running update to %s again, instead of the preflight of %s",
+			reported.Name(desired.Version, desired.Image), reported.Name(preflight.Version, preflight.Image))
+		return nil, true
 	}
 	sought := asked != nil && (asked.Image == desired.Image || asked.Image == "" && asked.Version == desired.Version)
 	if o.Force && (!sought || !asked.Force) {
